@@ -1,0 +1,628 @@
+"""Attention heads of a transformers model, as the model really computed them.
+
+``capture`` runs a model once and records, through the attention interface of transformers, the
+queries and keys that each attention layer multiplied (after rotary embedding), the scale, the mask
+or additive bias, and the weights that the model's own eager attention returned. ``load_capture``
+reads the file back and gives each head as the objects of MATH 2.2: ``qk``, ``logits``, ``matrix``.
+
+Nothing that changes the logits is dropped silently: an argument of the attention function that is
+not understood here is refused by name, and every layer is compared with the softmax of what was
+recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from transformers import AttentionInterface, AutoModel, AutoTokenizer, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+
+from softrank_exact import Target
+from softrank_exact.errors import UserError
+
+from .tensorfile import TensorFile
+
+FORMAT = "softrank-capture-1"
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+OBJECTS = ("qk", "logits", "matrix")
+
+_IMPLEMENTATION = "softrank_record"
+# Arguments of an attention function that leave the logits alone in the eager functions of
+# transformers (the mask already carries causality and sliding windows).
+_HARMLESS = frozenset(
+    {
+        "cache_position",
+        "deterministic",
+        "is_causal",
+        "layer_idx",
+        "num_items_in_batch",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "past_key_values",
+        "position_embeddings",
+        "position_ids",
+        "return_dict",
+        "sliding_window",
+        "use_cache",
+    }
+)
+_REFUSED = {
+    "s_aux": "an attention sink",
+    "sinks": "an attention sink",
+    "softcap": "a soft cap of the logits",
+}
+
+Inputs = str | Sequence[int] | Mapping[str, torch.Tensor]
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CapturedHead:
+    """One head of one input, m queries by n keys.
+
+    ``query`` (m, d) and ``key`` (n, d): float64, exactly what the model multiplied, or None where
+    the model does not show them; ``scale``: the exact number that multiplied their product;
+    ``bias`` (m, n): what was added to the logits, minus infinity where masked, or None;
+    ``weights`` (m, n): float64, the attention weights that the model returned; ``dtype``: the
+    model's; ``retained_mass`` (m,): for a common-support block, the weight that each query keeps.
+    """
+
+    layer: int
+    head: int
+    query: NDArray[np.float64] | None
+    key: NDArray[np.float64] | None
+    scale: Fraction
+    bias: NDArray[np.float64] | None
+    weights: NDArray[np.float64]
+    dtype: str
+    retained_mass: NDArray[np.float64] | None = None
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The declared objects that this head offers, of ``qk``, ``logits``, ``matrix``."""
+        return OBJECTS if self.query is not None else ("matrix",)
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The attention weights that the model returned, (m, n) float64."""
+        return self.weights
+
+    @property
+    def logits(self) -> NDArray[np.float64]:
+        """scale Q K^T + bias evaluated in float64, (m, n); minus infinity where masked.
+
+        Raises ``UserError`` for a head captured without queries and keys.
+        """
+        query, key = self._require_qk("logits")
+        products = float(self.scale) * (query @ key.T)
+        return products if self.bias is None else products + self.bias
+
+    def target(self, object: str, eps: Fraction | str | float) -> Target:
+        """The head as a certificate's target: ``object`` one of ``qk``, ``logits``, ``matrix``.
+
+        Raises ``UserError`` for another object, one that this head does not offer, or a query
+        that attends to nothing.
+        """
+        if object not in OBJECTS:
+            raise UserError(f"object {object!r} is not one of {', '.join(OBJECTS)}")
+        if object == "matrix":
+            return Target.matrix(self.weights, eps)
+        query, key = self._require_qk(object)
+        if object == "logits":
+            return Target.logits(self.logits, eps)
+        return Target.qk(query, key, eps, scale=self.scale, bias=self.bias)
+
+    def common_support(self, prefix: int) -> CapturedHead:
+        """Late queries (positions prefix, prefix + 1, ...) against the first ``prefix`` keys.
+
+        The softmax is renormalised over the prefix; ``retained_mass`` records what share of its
+        weight each query had there (MATH 10). Raises ``UserError`` if no query or no key is left,
+        or if a late query cannot see the whole prefix.
+        """
+        m, n = self.weights.shape
+        if not 0 < prefix < min(m, n + 1):
+            raise UserError(
+                f"prefix {prefix} leaves no block of a {m} x {n} head: take 1 to {m - 1}"
+            )
+        bias = None if self.bias is None else self.bias[prefix:, :prefix]
+        if bias is not None and not np.all(np.isfinite(bias)):
+            raise UserError(f"prefix {prefix}: a late query does not see the whole prefix")
+        kept = self.weights[prefix:, :prefix]
+        mass = kept.sum(axis=1)
+        return replace(
+            self,
+            query=None if self.query is None else self.query[prefix:],
+            key=None if self.key is None else self.key[:prefix],
+            bias=bias if bias is not None and np.any(bias) else None,
+            weights=kept / mass[:, None],
+            retained_mass=mass,
+        )
+
+    def _require_qk(self, object: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.query is None or self.key is None:
+            raise UserError(
+                f"layer {self.layer} was captured without queries and keys: "
+                f"only object matrix is available, not {object}"
+            )
+        return self.query, self.key
+
+
+class Capture:
+    """A capture file: ``info`` (model, revision, text_sha256, input_ids, dtype, layers ...)."""
+
+    def __init__(self, path: Path, info: dict[str, Any]) -> None:
+        self.path = path
+        self.info = info
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """For each attention call in order: module, heads, key_heads, shape, scaling, qk."""
+        layers: list[dict[str, Any]] = self.info["layers"]
+        return layers
+
+    def head(self, layer: int, head: int, batch: int = 0) -> CapturedHead:
+        """One head. Raises ``UserError`` for a layer, head or batch entry out of range."""
+        _in_range(self.path, "layer", layer, len(self.layers))
+        record = self.layers[layer]
+        _in_range(self.path, "head", head, record["heads"])
+        _in_range(self.path, "batch", batch, record["batch"])
+        with safe_open(self.path, framework="pt") as file:
+            names = set(file.keys())
+
+            def read(name: str, index: int) -> NDArray[np.float64]:
+                part = file.get_slice(f"layers.{layer}.{name}")
+                sizes = part.get_shape()
+                entry = part[min(batch, sizes[0] - 1), min(index, sizes[1] - 1)]
+                array: NDArray[np.float64] = entry.to(torch.float64).numpy()
+                return array
+
+            def read_if_there(name: str, index: int) -> NDArray[np.float64] | None:
+                return read(name, index) if f"layers.{layer}.{name}" in names else None
+
+            return CapturedHead(
+                layer=layer,
+                head=head,
+                query=read_if_there("query", head),
+                key=read_if_there("key", head * record["key_heads"] // record["heads"]),
+                scale=Fraction(float.fromhex(record["scaling"])),
+                bias=read_if_there("bias", head),
+                weights=read("weights", head),
+                dtype=self.info["dtype"],
+            )
+
+    def heads(self, batch: int = 0) -> Iterator[CapturedHead]:
+        """Every head in order of (layer, head), read one at a time."""
+        for layer, record in enumerate(self.layers):
+            for head in range(record["heads"]):
+                yield self.head(layer, head, batch)
+
+
+def load_capture(path: str | Path) -> Capture:
+    """Open a capture file. Raises ``UserError`` if it is not one."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read as a capture: {error}") from error
+    if "softrank_capture" not in metadata:
+        raise UserError(f"{path} is not a capture: write one with `softrank capture`")
+    info = json.loads(metadata["softrank_capture"])
+    if info.get("format") != FORMAT:
+        raise UserError(f"{path} has capture format {info.get('format')!r}, not {FORMAT!r}")
+    return Capture(Path(path), info)
+
+
+def is_capture(path: str | Path) -> bool:
+    """Whether ``path`` is a file written by ``capture``."""
+    try:
+        load_capture(path)
+    except UserError:
+        return False
+    return True
+
+
+def _in_range(path: Path, name: str, value: int, size: int) -> None:
+    if not 0 <= value < size:
+        raise UserError(f"{path}: {name} {value} is not within 0 to {size - 1}")
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def capture(
+    model: str | Path | PreTrainedModel,
+    inputs: Inputs,
+    path: str | Path,
+    *,
+    dtype: str = "float64",
+    tokens: int | None = None,
+    on_layer: Callable[[str], None] | None = None,
+) -> Capture:
+    """Run a model once and write every attention head to ``path`` (safetensors).
+
+    ``model``: a model folder, a hub name, ``package:NAME/FOLDER`` for a model that ships inside an
+    installed package, or a loaded model (whose dtype then stays). ``inputs``: a text (tokenised by
+    the model's tokenizer), token ids, or the model's keyword arguments as tensors. ``tokens``: keep
+    the first so many tokens. ``on_layer`` is called with each module's name as it is recorded.
+
+    Tensors of the file, for attention call i: ``layers.i.query`` [batch, head, query_pos, d_head],
+    ``layers.i.key`` [batch, key_head, key_pos, d_head], ``layers.i.bias`` (broadcast over batch and
+    head, minus infinity where masked), ``layers.i.weights`` [batch, head, query_pos, key_pos].
+
+    A model outside the attention interface is run with eager attention and ``output_attentions``,
+    with a warning: its heads offer only the object ``matrix``. Raises ``UserError`` for a model
+    that cannot be loaded, a sink, soft cap or other argument that changes the logits, weights that
+    are NaN, and weights that are not the softmax of what was recorded.
+    """
+    network = model if isinstance(model, PreTrainedModel) else _load(str(model), dtype)
+    text = inputs if isinstance(inputs, str) else None
+    arguments = _arguments(str(model), inputs, tokens)
+    path = Path(path)
+    with TensorFile(path) as file, _quiet_inference(network):
+        recorder = _Recorder(file, _module_names(network), on_layer)
+        if _follows_interface(network):
+            _run_recorded(network, arguments, recorder)
+        else:
+            _run_eager(network, arguments, recorder)
+        info = {
+            "format": FORMAT,
+            "model": _name(model),
+            "model_type": network.config.model_type,
+            "revision": getattr(network.config, "_commit_hash", None) or _weights_hash(network),
+            "dtype": str(network.dtype).removeprefix("torch."),
+            "text_sha256": None if text is None else hashlib.sha256(text.encode()).hexdigest(),
+            "input_ids": _listed(arguments.get("input_ids")),
+            "transformers": transformers.__version__,
+            "torch": torch.__version__,
+            "layers": recorder.layers,
+        }
+        file.close({"softrank_capture": json.dumps(info, sort_keys=True)})
+    return Capture(path, info)
+
+
+class _Recorder:
+    """Writes each attention call to the file and keeps its description."""
+
+    def __init__(
+        self,
+        file: TensorFile,
+        names: Mapping[int, str],
+        on_layer: Callable[[str], None] | None,
+    ) -> None:
+        self.layers: list[dict[str, Any]] = []
+        self._file = file
+        self._names = names
+        self._on_layer = on_layer
+
+    def attention(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float | None,
+        arguments: Mapping[str, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The model's own eager attention, recorded."""
+        name = self._names.get(id(module), type(module).__name__)
+        position_bias = arguments.get("position_bias")
+        _refuse_unknown(name, arguments)
+        output, weights = _eager_function(module)(
+            module, query, key, value, attention_mask, scaling=scaling, **arguments
+        )
+        scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+        bias = _bias(query, key, attention_mask, position_bias)
+        _compare(name, query, key, scale, bias, weights)
+        prefix = f"layers.{len(self.layers)}"
+        self._file.add(f"{prefix}.query", query)
+        self._file.add(f"{prefix}.key", key)
+        if bias is not None:
+            self._file.add(f"{prefix}.bias", bias)
+        self._add(name, weights, key_heads=key.shape[1], scaling=scale)
+        return output, weights
+
+    def weights(self, name: str, weights: torch.Tensor) -> None:
+        """Record a layer of which only the weights are known."""
+        _refuse_nan(name, weights)
+        self._add(name, weights, key_heads=weights.shape[1], scaling=1.0)
+
+    def _add(self, name: str, weights: torch.Tensor, *, key_heads: int, scaling: float) -> None:
+        batch, heads, m, n = weights.shape
+        self._file.add(f"layers.{len(self.layers)}.weights", weights)
+        self.layers.append(
+            {
+                "module": name,
+                "batch": batch,
+                "heads": heads,
+                "key_heads": key_heads,
+                "shape": [m, n],
+                "scaling": scaling.hex(),
+            }
+        )
+        if self._on_layer is not None:
+            self._on_layer(name)
+
+
+_recorder: ContextVar[_Recorder] = ContextVar("recorder")
+
+
+def _record(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **arguments: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The attention function that transformers calls while a capture runs."""
+    return _recorder.get().attention(module, query, key, value, attention_mask, scaling, arguments)
+
+
+AttentionInterface.register(_IMPLEMENTATION, _record)
+ALL_MASK_ATTENTION_FUNCTIONS.register(_IMPLEMENTATION, eager_mask)
+
+
+def _run_recorded(
+    network: PreTrainedModel, arguments: Mapping[str, torch.Tensor], recorder: _Recorder
+) -> None:
+    before = network.config._attn_implementation
+    token = _recorder.set(recorder)
+    try:
+        network.set_attn_implementation(_IMPLEMENTATION)
+        _forward(network, arguments)
+    finally:
+        _recorder.reset(token)
+        network.set_attn_implementation(before)
+    if not recorder.layers:
+        raise UserError(
+            f"{type(network).__name__} made no attention call: there is no head to record"
+        )
+
+
+def _run_eager(
+    network: PreTrainedModel, arguments: Mapping[str, torch.Tensor], recorder: _Recorder
+) -> None:
+    warnings.warn(
+        f"{type(network).__name__} does not use the attention interface of transformers: only the "
+        "attention weights are recorded, so its heads offer object matrix but not logits or qk",
+        stacklevel=4,
+    )
+    outputs = _forward(network, {**arguments, "output_attentions": True})
+    attentions = getattr(outputs, "attentions", None)
+    if not attentions or any(weights is None for weights in attentions):
+        raise UserError(
+            f"{type(network).__name__} returned no attention weights: load it with "
+            'attn_implementation="eager"'
+        )
+    for layer, weights in enumerate(attentions):
+        recorder.weights(f"attentions.{layer}", weights)
+
+
+def _forward(network: PreTrainedModel, arguments: Mapping[str, Any]) -> Any:
+    try:
+        return network(**arguments)
+    except (TypeError, IndexError) as error:
+        raise UserError(
+            f"{type(network).__name__} does not accept these inputs: {error}"
+        ) from error
+
+
+def _eager_function(module: torch.nn.Module) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    function: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = getattr(
+        sys.modules[type(module).__module__], "eager_attention_forward", None
+    )
+    if function is None:
+        raise UserError(
+            f"{type(module).__name__} has no eager attention function to record through"
+        )
+    return function
+
+
+def _follows_interface(network: PreTrainedModel) -> bool:
+    """Whether every modeling file used has an eager attention function behind the interface."""
+    modelling = [m for m in network.modules() if isinstance(m, PreTrainedModel)]
+    return all(m._can_set_attn_implementation() for m in modelling) and any(
+        hasattr(sys.modules[type(m).__module__], "eager_attention_forward")
+        for m in network.modules()
+    )
+
+
+def _refuse_unknown(name: str, arguments: Mapping[str, Any]) -> None:
+    for argument, value in arguments.items():
+        if value is None or argument in _HARMLESS or argument == "position_bias":
+            continue
+        if argument == "dropout" and not value:
+            continue
+        what = _REFUSED.get(argument, "an argument that may change the logits")
+        raise UserError(
+            f"{name} passes {argument} ({what}) to its attention: it cannot be recorded"
+        )
+
+
+def _bias(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    position_bias: torch.Tensor | None,
+) -> torch.Tensor | None:
+    """What is added to the logits, four axes, minus infinity where masked; None if nothing is."""
+    terms = [term for term in (mask, position_bias) if term is not None]
+    if not terms:
+        return None
+    total = reduce(torch.add, (_additive(term[..., : key.shape[2]], query.dtype) for term in terms))
+    total = total.reshape((1,) * (4 - total.dim()) + tuple(total.shape))
+    total = total.expand(-1, -1, query.shape[2], key.shape[2])
+    return total if torch.any(total != 0) else None
+
+
+def _additive(term: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if term.dtype == torch.bool:
+        zero = torch.zeros((), dtype=dtype, device=term.device)
+        return torch.where(term, zero, -torch.inf)
+    # Masks hold the most negative number of their dtype where nothing may be seen.
+    return torch.where(term <= torch.finfo(term.dtype).min / 2, -torch.inf, term)
+
+
+def _compare(
+    name: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    scale: float,
+    bias: torch.Tensor | None,
+    weights: torch.Tensor,
+) -> None:
+    """Refuse weights that are not, up to rounding, the softmax of what was recorded."""
+    if weights.shape[-1] != key.shape[2]:
+        raise UserError(
+            f"{name} has {weights.shape[-1]} attention weights for {key.shape[2]} keys: "
+            "its attention adds keys that cannot be recorded"
+        )
+    q, k = query.double(), key.double().repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    logits = scale * (q @ k.mT)
+    size = abs(scale) * (q.abs() @ k.abs().mT).amax()
+    if bias is not None:
+        logits = logits + bias.double()
+        size = size + bias.double().masked_fill(bias == -torch.inf, 0).abs().amax()
+    if not torch.isfinite(size):
+        raise UserError(f"{name} has queries or keys that are not finite: try a wider dtype")
+    seen = torch.isfinite(logits).any(dim=-1, keepdim=True)
+    if not torch.isfinite(weights[~seen.expand_as(weights)]).all():
+        raise UserError(
+            f"{name}: a query attends to no key and its weights are NaN: remove the padding"
+        )
+    _refuse_nan(name, weights)
+    expected = torch.softmax(torch.where(seen, logits, 0), dim=-1)
+    found = torch.where(seen, weights.double() - expected, 0).abs().sum(dim=-1).amax()
+    # Some layers take the softmax in float32 whatever the dtype of their inputs.
+    unit = max(torch.finfo(weights.dtype).eps, torch.finfo(torch.float32).eps)
+    allowed = 8 * unit * (query.shape[-1] + weights.shape[-1] + float(size))
+    if not float(found) <= allowed:
+        raise UserError(
+            f"{name}: the model's weights differ from the softmax of its recorded logits by "
+            f"{float(found):.2g} in row-l1 norm (rounding explains {allowed:.2g}): its attention "
+            "does something that the interface does not show"
+        )
+
+
+def _refuse_nan(name: str, weights: torch.Tensor) -> None:
+    if not bool(torch.isfinite(weights).all()):
+        raise UserError(f"{name} has attention weights that are not finite: try a wider dtype")
+
+
+# --- models and inputs --------------------------------------------------------------------------
+
+
+def package_folder(name: str) -> Path:
+    """The folder ``PACKAGE/FOLDER`` inside an installed package, which is not imported.
+
+    Raises ``UserError`` if there is no such package or folder.
+    """
+    package, _, inside = name.partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"package {package} is not installed: pip install {package.replace('_', '-')}"
+        )
+    folder = Path(spec.submodule_search_locations[0]) / inside
+    if not folder.is_dir():
+        raise UserError(f"package {package} has no folder {inside!r}")
+    return folder
+
+
+def _load(model: str, dtype: str) -> PreTrainedModel:
+    if dtype not in DTYPES:
+        raise UserError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    try:
+        network: PreTrainedModel = AutoModel.from_pretrained(
+            _location(model), dtype=DTYPES[dtype], trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"model {model} cannot be loaded: {reason}") from error
+    return network
+
+
+def _location(model: str) -> str:
+    prefix = "package:"
+    return str(package_folder(model.removeprefix(prefix))) if model.startswith(prefix) else model
+
+
+def _name(model: str | Path | PreTrainedModel) -> str:
+    if isinstance(model, PreTrainedModel):
+        return model.name_or_path or type(model).__name__
+    return Path(model).name if Path(model).is_dir() else str(model)
+
+
+def _arguments(model: str, inputs: Inputs, tokens: int | None) -> dict[str, torch.Tensor]:
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    ids = _tokenise(model, inputs) if isinstance(inputs, str) else list(inputs)
+    if not ids[:tokens]:
+        raise UserError("the input has no tokens: at least one is needed")
+    return {"input_ids": torch.tensor([ids[:tokens]])}
+
+
+def _tokenise(model: str, text: str) -> list[int]:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(_location(model))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model {model} has no tokenizer: give token ids instead of text"
+        ) from error
+    ids: list[int] = tokenizer(text)["input_ids"]
+    return ids
+
+
+def _module_names(network: PreTrainedModel) -> dict[int, str]:
+    return {id(module): name for name, module in network.named_modules()}
+
+
+def _weights_hash(network: PreTrainedModel) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _listed(ids: torch.Tensor | None) -> list[Any] | None:
+    return None if ids is None else ids.tolist()
+
+
+@contextmanager
+def _quiet_inference(network: PreTrainedModel) -> Iterator[None]:
+    """No gradients and no dropout; the training flag is put back."""
+    training = network.training
+    network.train(False)
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        network.train(training)
