@@ -65,21 +65,23 @@ def audit_bytes(data: bytes) -> Audit:
 
 def judge(document: Document) -> tuple[Verdict, ...]:
     """The verdict on every claim, in order."""
+    verdicts = [
+        Verdict(c.side, c.rank, c.kind, "verified" if f.code == "ok" else "rejected", f)
+        for c, f in zip(document.claims, _findings(document), strict=True)
+    ]
+    audit = Audit(document, tuple(verdicts), None)
+    return tuple(_refuted(verdict, audit) for verdict in verdicts)
+
+
+def _findings(document: Document) -> list[Finding]:
     target = document.target
     N = target.working_matrix()
     distance = target.distance_bound(N)
     if not (distance <= target.alpha):
         unproven = Finding("alpha", target.alpha, distance, target.alpha - distance)
-        findings = [unproven for _ in document.claims]
-    else:
-        question = Question(Limbs.of(N), target.den, document.epsilon, target.alpha)
-        findings = [_find(question, target, claim) for claim in document.claims]
-    verdicts = [
-        Verdict(c.side, c.rank, c.kind, "verified" if f.code == "ok" else "rejected", f)
-        for c, f in zip(document.claims, findings, strict=True)
-    ]
-    audit = Audit(document, tuple(verdicts), None)
-    return tuple(_refuted(verdict, audit) for verdict in verdicts)
+        return [unproven for _ in document.claims]
+    question = Question(Limbs.of(N), target.den, document.epsilon, target.alpha)
+    return [_find(question, target, claim) for claim in document.claims]
 
 
 def _find(question: Question, target: DeclaredTarget, claim: Claim) -> Finding:
@@ -89,18 +91,25 @@ def _find(question: Question, target: DeclaredTarget, claim: Claim) -> Finding:
 
 
 def _trivial(epsilon: Fraction, target: DeclaredTarget, claim: Claim) -> Finding:
-    one_sided = target.is_softmax and epsilon >= 1
     if claim.side == "upper":
-        needed, found = claim.rank, 0 if one_sided else min(target.shape)
-        margin = needed - found
-        code = "ok" if margin >= 0 else "margin"
-        valid_from = Fraction(1) if one_sided else Fraction(0)
-        return Finding(code, Fraction(needed), Fraction(found), Fraction(margin), valid_from)
-    needed, found = claim.rank - 1, 1 if target.is_softmax and epsilon < 1 else 0
-    margin = found - needed
-    code = "ok" if margin > 0 else "margin"
-    valid_to = Fraction(1) if claim.rank else None
-    return Finding(code, Fraction(needed), Fraction(found), Fraction(margin), Fraction(0), valid_to)
+        one = target.is_softmax and epsilon >= 1
+        return _trivial_upper(Fraction(claim.rank), Fraction(0 if one else min(target.shape)), one)
+    one = target.is_softmax and epsilon < 1
+    return _trivial_lower(Fraction(claim.rank - 1), Fraction(1 if one else 0), one)
+
+
+def _trivial_upper(needed: Fraction, found: Fraction, one: bool) -> Finding:
+    margin, valid_from = needed - found, Fraction(1 if one else 0)
+    if not (margin >= 0):
+        return Finding("margin", needed, found, margin, valid_from)
+    return Finding("ok", needed, found, margin, valid_from)
+
+
+def _trivial_lower(needed: Fraction, found: Fraction, one: bool) -> Finding:
+    margin, valid_to = found - needed, Fraction(1) if one else None
+    if not (margin > 0):
+        return Finding("margin", needed, found, margin, Fraction(0), valid_to)
+    return Finding("ok", needed, found, margin, Fraction(0), valid_to)
 
 
 def _proven(verdict: Verdict, side: str) -> bool:

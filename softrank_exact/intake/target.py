@@ -24,18 +24,12 @@ MAX_MAGNITUDE = 1 << 62
 # Bits beyond those of the largest logit: 160 leave a row's enclosures far narrower than 2^-80.
 GUARD_BITS = 160
 
-_SHAPES = {
-    "matrix": ({"A": ("F64", "m", "n")}, {"N": ("I64", "m", "n")}),
-    "logits": ({"H": ("F64", "m", "n"), "N": ("I64", "m", "n")},),
-    "qk": (
-        {"Q": ("F64", "m", "d"), "K": ("F64", "n", "d"), "N": ("I64", "m", "n")},
-        {
-            "Q": ("F64", "m", "d"),
-            "K": ("F64", "n", "d"),
-            "N": ("I64", "m", "n"),
-            "bias": ("F64", "m", "n"),
-        },
-    ),
+_FLOATS, _INTEGERS = ("F64", "m", "n"), ("I64", "m", "n")
+_QK = {"Q": ("F64", "m", "d"), "K": ("F64", "n", "d"), "N": _INTEGERS}
+_VARIANTS = {
+    "matrix": ({"A": _FLOATS}, {"N": _INTEGERS}),
+    "logits": ({"H": _FLOATS, "N": _INTEGERS},),
+    "qk": (_QK, {**_QK, "bias": _FLOATS}),
 }
 
 
@@ -62,7 +56,7 @@ class DeclaredTarget:
 
     def check_tensors(self, dtypes: Mapping[str, str]) -> None:
         """Step 6b: names, types and shapes. Raises ``Malformed``."""
-        for variant in _SHAPES[self.object]:
+        for variant in _VARIANTS[self.object]:
             if set(variant) == set(self.tensors):
                 break
         else:

@@ -107,7 +107,7 @@ class Limbs:
 
     def _padded(self, length: int) -> Digits:
         missing = length - len(self.digits)
-        if not missing:
+        if missing == 0:
             return self.digits
         return np.concatenate([self.digits, np.zeros((missing, *self.shape))])
 
