@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from .claims import Claim, arithmetic
-from .kernel_steps import closed, full_rank_by_near_identity, rank_at_most
+from .kernel_steps import closed, full_rank_by_near_identity, rank_at_most_full
 from .rational import Matrix, centred, identity, matrix, norm, rank, zeros
 from .size import size_steps
 
@@ -116,7 +116,7 @@ def full_rank(id: str, grid: Grid, inputs: dict, epsilon: Fraction) -> Claim:
         "approximation rank",
         inputs,
         full_rank_by_near_identity(A, epsilon),
-        rank_at_most(A, epsilon, A, identity(len(A))),
+        rank_at_most_full(A, epsilon),
         arithmetic(
             "||A - I|| = 2 delta < 1 - epsilon",
             norm(A - identity(len(A))) == 2 * delta < 1 - epsilon,

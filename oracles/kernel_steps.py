@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from softrank_exact import Target, certify
 from softrank_exact.kernel.check import (
     Bernstein,
     Factor,
@@ -68,6 +69,15 @@ def rank_at_most(
     return _step("factor", f"r <= {k} at {epsilon}", finding, {"rank": k, "X": X, "Y": Y})
 
 
+def rank_at_most_full(A: Matrix, epsilon: Fraction) -> Step:
+    """r_eps(A) <= n for a square A (n x n), by A = A I."""
+    n = len(A)
+    finding = check(question(A, epsilon), n, factor_witness(A, identity(n)))
+    return _step(
+        "factor", f"r <= {n} at {epsilon}", finding, {"rank": n, "X": "matrix", "Y": "identity"}
+    )
+
+
 def rank_at_least(
     A: Matrix,
     epsilon: Fraction,
@@ -94,6 +104,22 @@ def full_rank_by_near_identity(A: Matrix, epsilon: Fraction, alpha: Fraction = F
     finding = check(question(A, epsilon, alpha), n, witness)
     shown = {"rank": n, "columns": list(range(n)), "G": "identity"}
     return _step("bernstein", f"r >= {n} at {epsilon}", finding, shown)
+
+
+def full_rank_of_target(target: Target, epsilon: Fraction) -> tuple[Step, Step]:
+    """r_eps = n for a declared softmax close to the identity (n x n), its alpha charged: both sides.
+
+    alpha and the margin depend on the float softmax that the target was rounded from, so the steps do
+    not show them.
+    """
+    n = target.shape[0]
+    witness = near_identity_witness(range(n), identity(n), zeros(n, 0), zeros(0, n))
+    certificate = certify(target, epsilon, [(n, witness)])
+    shown = {"rank": n, "columns": list(range(n)), "G": "identity"}
+    return (
+        Step("bernstein", f"r >= {n} at {epsilon}", certificate.lower == n, shown),
+        Step("trivial", f"r <= {n}: the size of the matrix", certificate.upper == n, {"rank": n}),
+    )
 
 
 def nonzero_rank(A: Matrix, epsilon: Fraction) -> Step:

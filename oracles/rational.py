@@ -73,6 +73,18 @@ def inverse(M: Matrix) -> Matrix:
     return _fractions(_flint(M).inv())
 
 
+def null_space(F: Matrix) -> Matrix:
+    """Integer columns that form a basis of {x : F x = 0}, n x (n - rank F)."""
+    reduced, r = _flint(F).rref()
+    R, n = _fractions(reduced)[:r], F.shape[1]
+    pivots = [int(np.flatnonzero(row)[0]) for row in R]
+    free = [j for j in range(n) if j not in pivots]
+    basis = zeros(n, len(free))
+    basis[free, range(len(free))] = Fraction(1)
+    basis[pivots] = -R[:, free]
+    return matrix(over_common_denominator(basis)[0])
+
+
 def full_rank_factors(F: Matrix) -> tuple[Matrix, Matrix]:
     """X (m x r) of pivot columns and Y (r x n) in echelon form with F = X Y, r = rank F."""
     reduced, r = _flint(F).rref()

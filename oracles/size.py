@@ -23,9 +23,7 @@ def enclosing_ball(points: Matrix, weights: Matrix) -> tuple[Matrix, Fraction, S
     centre = weights @ points
     squares = [square_norm(point - centre) for point in points]
     radius = max(squares)
-    carried = all(
-        w == 0 or square == radius for w, square in zip(weights, squares, strict=True)
-    )
+    carried = all(w == 0 or square == radius for w, square in zip(weights, squares, strict=True))
     optimal = min(weights) >= 0 and weights.sum() == 1 and carried
     step = arithmetic(
         f"squared radius {radius}: the centre is a mean of points at that distance",

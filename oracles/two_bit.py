@@ -239,7 +239,10 @@ def _frobenius_tail(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
         (
             arithmetic(
                 "the characters are orthogonal eigenvectors of A",
-                all((A @ row == value * row).all() for row, value in zip(characters, values, strict=True))
+                all(
+                    (A @ row == value * row).all()
+                    for row, value in zip(characters, values, strict=True)
+                )
                 and (characters @ characters.T == 4 * identity(4)).all(),
                 eigenvalues=values,
             ),
