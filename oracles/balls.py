@@ -1,8 +1,8 @@
 """Real numbers that are not rational: balls of python-flint at a stated precision.
 
-A comparison of balls is true only if it holds for every point of them, so "undecided" reads as false.
-Published enclosures are rounded outward to a decimal grid, far coarser than the balls: they do not
-depend on how a version of the library rounds.
+A comparison of balls is true only if it holds for every point of them, so "undecided" reads as
+false. Published enclosures are rounded outward to a decimal grid, far coarser than the balls:
+they do not depend on how a version of the library rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flint import arb, ctx, fmpq
 from .claims import Enclosure
 
 PRECISION = 256
-GRID = 10**20
+GRID = 10**30
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +42,7 @@ def ball(x: Fraction | int) -> arb:
 
 
 def endpoints(x: arb) -> tuple[Fraction, Fraction]:
-    """Rational lower and upper bounds of a finite ball. Raises ``ValueError`` for an infinite one."""
+    """Rational bounds of a finite ball. Raises ``ValueError`` for an infinite one."""
     if not x.is_finite():
         raise ValueError("the ball is not finite")
     return _exactly(x.lower()), _exactly(x.upper())

@@ -1,7 +1,8 @@
 """What a control claims, and the steps that prove it.
 
 A claim carries its value in closed form and at least one ``Step``; a step was checked when it was
-made, by the kernel or by exact arithmetic, and holds or not. A claim with a failed step is not proven.
+made, by the kernel or by exact arithmetic, and holds or not. A claim with a failed step is not
+proven.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Exact: TypeAlias = Any
-"""bool, int, str, Fraction, Enclosure, a matrix of fractions, or lists and string-keyed mappings of those."""
+"""bool, int, str, Fraction, Enclosure, an array of fractions, or lists and dicts of those."""
 
 
 @dataclass(frozen=True)

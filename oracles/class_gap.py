@@ -1,7 +1,7 @@
 """Restricting the competitor changes the target (MATH 9.2, 1.4).
 
-At t = s = eps = 3/4 the two-bit matrix has unrestricted (and nonnegative) rank one, but row-stochastic
-rank two: the best row-stochastic rank-one error is 33/32.
+At t = s = eps = 3/4 the two-bit matrix has unrestricted (and nonnegative) rank one, but row-
+stochastic rank two: the best row-stochastic rank-one error is 33/32.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ T = Fraction(3, 4)
 def stochastic_rank_one(A: Matrix) -> tuple[Fraction, Matrix, Matrix, Matrix]:
     """The least ||A - 1 p|| over probability rows p, exactly, for an m x n matrix with n small.
 
-    Returns (error, p, mu, S): p (n) attains it; mu (m probabilities) and S (m x n, |S_ij| <= 1) prove
-    that none is better, as ``stochastic_bound`` shows. A matrix game with m 2^n rows: the maximiser
-    picks a row of A and signs, the minimiser a column.
+    Returns (error, p, mu, S): p (n) attains it; mu (m probabilities) and S (m x n, |S_ij| <= 1)
+    prove that none is better, as ``stochastic_bound`` shows. A matrix game with m 2^n rows: the
+    maximiser picks a row of A and signs, the minimiser a column.
     """
     m, n = A.shape
     signs = matrix(product((1, -1), repeat=n))
@@ -72,7 +72,7 @@ def unrestricted(A: Matrix, inputs: dict) -> Claim:
         rank_at_most(A, T, X, Y),
         arithmetic(
             "B = (7/64) J >= 0, and its error is exactly epsilon",
-            (B == Fraction(7, 64)).all() and norm(A - B) == T,
+            np.array_equal(B, ones(4, 4) * Fraction(7, 64)) and norm(A - B) == T,
         ),
     )
 

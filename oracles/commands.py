@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -112,9 +113,17 @@ def _print_results(results: list[dict[str, Any]]) -> None:
 
 
 def _short(value: Any) -> str:
-    """A value in at most 60 characters; enclosures as decimals that they contain."""
-    text = json.dumps(value, separators=(", ", ": ")).replace('"', "")
+    """A value in at most 60 characters; an enclosure as a decimal near to it."""
+    text = json.dumps(_decimals(value), separators=(", ", ": ")).replace('"', "")
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _decimals(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"lower", "upper"}:
+        return f"about {float(Fraction(value['lower'])):.10g}"
+    return {key: _decimals(entry) for key, entry in value.items()}
 
 
 def _print_json(value: Any) -> None:

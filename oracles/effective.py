@@ -1,11 +1,11 @@
 """Native sharpness, and full algebraic dimension with effective dimension r (MATH 9.8, 9.7).
 
 9.8: queries (x, 1), keys (y, -|y|^2/2) on a lattice of R^r, logits beta (x.y - |y|^2/2): rows are
-discrete Gaussians around x, the last coordinate is a base weight, C = beta P (x.y) P has rank r, and
-the attention is near to the identity, hence of full rank.
+discrete Gaussians around x, the last coordinate is a base weight, C = beta P (x.y) P has rank r,
+and the attention is near to the identity, hence of full rank.
 
-9.7: appending n-1-r tiny independent coordinates makes C of full rank n-1, moves A by at most alpha,
-and leaves both the rank and the SVD-effective dimension (MATH 3.10) where they were.
+9.7: appending n-1-r tiny independent coordinates makes C of full rank n-1, moves A by at most
+alpha, and leaves both the rank and the SVD-effective dimension (MATH 3.10) where they were.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from .kernel_steps import closed, full_rank_of_target, rank_at_least, rank_at_mo
 from .rational import (
     Matrix,
     centred,
-    identity,
     matrix,
     norm,
     null_space,
@@ -99,7 +98,7 @@ def native(case: str, lattice: Lattice) -> Iterator[Claim]:
         (
             arithmetic(
                 "C / beta = P (x.y) P: the last coordinate is a base weight",
-                (C == centred(x @ x.T)).all(),
+                np.array_equal(C, centred(x @ x.T)),
             ),
             arithmetic("its exact rank is r", rank(C) == len(lattice.sides)),
         ),
@@ -124,7 +123,7 @@ def extended(case: str, lattice: Lattice) -> Iterator[Claim]:
             arithmetic("exact rank of C is n - 1", rank(C) == n - 1),
             arithmetic(
                 "alpha = max_i osc_j(change of logits) / 2 >= 2 tanh(osc / 4)",
-                (Q @ K.T == lattice.queries @ lattice.keys.T + change / lattice.beta).all(),
+                np.array_equal(lattice.beta * (Q @ K.T - lattice.queries @ lattice.keys.T), change),
             ),
         ),
     )
@@ -144,7 +143,7 @@ def _full_rank(id: str, source: str, lattice: Lattice, Q: Matrix, K: Matrix) -> 
     """r_eps = n for the exact softmax of beta Q K^T, by the near identity in the kernel."""
     floats = [Z.astype(np.float64) for Z in (Q, K)]
     target = Target.qk(*floats, EPSILON, scale=lattice.beta)
-    stored = all((matrix(f) == Z).all() for f, Z in zip(floats, (Q, K), strict=True))
+    stored = all(np.array_equal(matrix(f), Z) for f, Z in zip(floats, (Q, K), strict=True))
     return closed(
         id,
         source,
@@ -166,11 +165,11 @@ def _effective_steps(lattice: Lattice, Q: Matrix, K: Matrix, r: int) -> Iterator
     values = list(np.diag(top))
     yield arithmetic("query differences span all visible coordinates", rank(Q) == Q.shape[1])
     yield arithmetic(
-        "coordinate columns are orthogonal, also to the appended ones, with distinct singular values "
-        "above all others (strict gap)",
+        "coordinate columns are orthogonal, also to the appended ones, and their singular "
+        "values are distinct and above all others (strict gap)",
         not K.sum(axis=0).any()
         and not gram[:r, r:].any()
-        and (top == np.diag(values)).all()
+        and np.array_equal(top, np.diag(values))
         and values == sorted(set(values), reverse=True)
         and min(values) > np.trace(rest),
         squared_singular_values=values,

@@ -51,8 +51,8 @@ class Bracket:
 def exact_rank(A: Matrix, epsilon: Fraction | int | str) -> Bracket:
     """r_eps(A) for a rational matrix of at most 4 x 4, over all real competitors (MATH 1).
 
-    ``A``: rows of fractions, integers or strings "p/q". Raises ``UserError`` for other sizes, entries
-    or tolerances.
+    ``A``: rows of fractions, integers or strings "p/q". Raises ``UserError`` for other sizes,
+    entries or tolerances.
     """
     A, epsilon = _checked(A, epsilon)
     full = min(A.shape)
@@ -77,7 +77,7 @@ def _checked(A: Matrix, epsilon: Fraction | int | str) -> tuple[Matrix, Fraction
         raise UserError(
             f"the matrix needs equal rows of rational numbers; found: {error}"
         ) from error
-    if A.ndim != 2 or not (1 <= min(A.shape) and max(A.shape) <= MAX_SIZE):
+    if A.ndim != 2 or not (min(A.shape) >= 1 and max(A.shape) <= MAX_SIZE):
         raise UserError(f"the matrix has shape {A.shape}; exact_rank accepts 1 x 1 to 4 x 4")
     return A, parse_epsilon(epsilon)
 
@@ -87,10 +87,10 @@ def _checked(A: Matrix, epsilon: Fraction | int | str) -> tuple[Matrix, Fraction
 
 @dataclass(frozen=True)
 class RankOne:
-    """``factors`` = (u, v) with ||A - u v|| <= eps, or None and the ``refuted`` patterns of every case.
+    """``factors`` = (u, v) with ||A - u v|| <= eps; or None, and the ``refuted`` patterns.
 
-    A refuted pattern is (signs of v, pivot of each row so far): its linear program has no solution, by
-    a strategy that ``game.solve`` has checked.
+    A refuted pattern is (signs of v, pivot of each row so far): its linear program has no
+    solution, by a strategy that ``game.solve`` has checked.
     """
 
     epsilon: Fraction
@@ -107,10 +107,10 @@ class RankOne:
 def rank_one(A: Matrix, epsilon: Fraction) -> RankOne:
     """Decide r_eps(A) <= 1.
 
-    Rows with ||A_i|| <= eps are met by 0. Any other row needs u_i != 0, and sum_j |A_ij - u v_j|, convex
-    and piecewise linear in u, has its minimum at u = A_ip / v_p for some pivot p with v_p != 0, where
-    A_ip != 0. For given signs of v and given pivots that is a linear condition on z = |v|:
-    sum_j |A_ij v_p - A_ip v_j| <= eps |v_p|. (If v_p = 0 it would force v = 0.)
+    Rows with ||A_i|| <= eps are met by 0. Any other row needs u_i != 0, and sum_j |A_ij - u v_j|,
+    convex and piecewise linear in u, has its minimum at u = A_ip / v_p for some pivot p with v_p
+    != 0, where A_ip != 0. For given signs of v and given pivots that is a linear condition on z =
+    |v|: sum_j |A_ij v_p - A_ip v_j| <= eps |v_p|. (If v_p = 0 it would force v = 0.)
     """
     heavy = [i for i in range(len(A)) if abs(A[i]).sum() > epsilon]
     refuted: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -181,7 +181,7 @@ def _signs_up_to_negation(length: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class CorankOne:
-    """The distance d_{p-1}(A), p = min(m, n), and a change E of that norm after which the rank is < p.
+    """d_{p-1}(A), p = min(m, n), and a ``change`` E of that norm after which the rank is < p.
 
     ``values`` are the values of the games, one a pattern; the distance is their minimum.
     """
@@ -211,11 +211,12 @@ class CorankOne:
 
 
 def corank_one(A: Matrix) -> CorankOne:
-    """The exact distance to rank below min(m, n), for any rational m x n matrix (small: 2^max games).
+    """The exact distance to rank below min(m, n), for a rational m x n matrix with m, n small.
 
-    m <= n: some y != 0 has y B = 0, so y A = y E; given y, the least max row norm of E is
-    ||y A||_1 / ||y||_1 (E_i = sign(y_i) y A). m > n: some x != 0 has B x = 0, so A x = E x; given x with
-    |x_j| = ||x||_inf = 1 the least is ||A x||_inf (E = A x e_j). Both are games once signs or j are fixed.
+    m <= n: some y != 0 has y B = 0, so y A = y E; given y, the least max row norm of E is ||y
+    A||_1 / ||y||_1 (E_i = sign(y_i) y A). m > n: some x != 0 has B x = 0, so A x = E x; given x
+    with |x_j| = ||x||_inf = 1 the least is ||A x||_inf (E = A x e_j). Both are games once signs
+    or j are fixed.
     """
     return _least_combination(A) if A.shape[0] <= A.shape[1] else _least_image(A)
 
@@ -326,7 +327,7 @@ def _compass_search(
     value: Callable[[Matrix], Fraction],
     enough: Callable[[Fraction], bool],
 ) -> Matrix:
-    """The best start, improved one coordinate at a time with steps 1/4 to 1/64, in exact rationals."""
+    """The best start, improved one coordinate at a time by exact steps of 1/4 down to 1/64."""
     best, best_value = starts[0], value(starts[0])
     for start in starts[1:]:
         if enough(best_value):

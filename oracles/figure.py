@@ -30,7 +30,7 @@ def draw(path: Path) -> None:
                 BETAS,
                 law.messages,
                 "o",
-                label=f"d = {law.dimension}: fitted {float(law.slope().mid()):.3f}, theory {theory}",
+                label=f"d = {law.dimension}: {float(law.slope().mid()):.3f} (theory {theory})",
             )
             line = [law.messages[0] * (beta / BETAS[0]) ** theory for beta in BETAS]
             axes.loglog(BETAS, line, color=points.get_color(), linewidth=1)

@@ -4,9 +4,9 @@ A game ``M`` (R x C rationals) has the value ``max_p min_j (p M)_j = min_q max_i
 probability vectors p (rows) and q (columns). Both optimal strategies are returned: together they
 prove the value by arithmetic alone, so nothing has to be believed about the solver.
 
-The solver is the simplex method on the condensed tableau in fraction-free integers, with Bland's rule
-(these games are degenerate: sympy 1.14's exact simplex stops on some of them with "oscillating
-system"). The tests compare it with HiGHS.
+The solver is the simplex method on the condensed tableau in fraction-free integers, with Bland's
+rule (these games are degenerate: sympy 1.14's exact simplex stops on some of them with
+"oscillating system"). The tests compare it with HiGHS.
 """
 
 from __future__ import annotations

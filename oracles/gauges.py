@@ -45,7 +45,7 @@ class Head:
 def unchanged(before: Head, after: Head) -> Step:
     """The logits, and so A, are the same matrix."""
     return arithmetic(
-        "Q' K'^T = Q K^T exactly", (before.logits == after.logits).all(), Q=after.Q, K=after.K
+        "Q' K'^T = Q K^T exactly", np.array_equal(before.logits, after.logits), Q=after.Q, K=after.K
     )
 
 
@@ -164,8 +164,8 @@ def discarded(head: Head, u: Matrix) -> Matrix:
 def candidate_directions(head: Head) -> list[Matrix]:
     """Normals to the segments that join two queries or two keys (MATH 8.3).
 
-    Between neighbouring normals both widths of u are linear in u, so their product over |u|^2 is, in
-    the angle, a product of two positive sinusoids: log-concave, hence least at an end.
+    Between neighbouring normals both widths of u are linear in u, so their product over |u|^2 is,
+    in the angle, a product of two positive sinusoids: log-concave, hence least at an end.
     """
     segments = [a - b for P in (head.Q, head.K) for a, b in combinations(list(P), 2)]
     return [matrix([-segment[1], segment[0]]) for segment in segments if segment.any()]
@@ -202,7 +202,7 @@ def best_direction(g: Fraction) -> Claim:
     return Claim(
         f"gauges/best-subspace-residual-{g.numerator}-over-{g.denominator}",
         "MATH 8.3",
-        "least q over orthogonal native subspaces of dimension one in the gauge diag(g, 1), and tau",
+        "least q over native subspaces of dimension one in the gauge diag(g, 1), and tau",
         {"queries": head.Q, "keys": head.K, "gauge": [g, 1]},
         {"q": least, "tau": enclosure(2 * (ball(least) / 4).tanh())},
         (

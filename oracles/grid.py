@@ -1,7 +1,7 @@
 """The finite grid (MATH 9.3): size forces rank, at interaction rank r and zero residual.
 
-Index set {0..l-1}^r, A_xy proportional to theta^{|x-y|^2} with theta rational: A is exactly rational
-and a Kronecker power. With s = -log theta, C = 2 s P (x . y) P has rank r and kappa(C) =
+Index set {0..l-1}^r, A_xy proportional to theta^{|x-y|^2} with theta rational: A is exactly
+rational and a Kronecker power. With s = -log theta, C = 2 s P (x . y) P has rank r and kappa(C) =
 s r (l-1)^2/2; a small off-diagonal mass makes the approximation rank full, l^r.
 """
 
@@ -89,7 +89,7 @@ def interaction_rank(id: str, grid: Grid, inputs: dict) -> Claim:
         {**inputs, "channel": grid.channel},
         r,
         (
-            arithmetic("A_xy A_00 / (A_x0 A_0y) = theta^(-2 x.y)", (ratios == powers).all()),
+            arithmetic("A_xy A_00 / (A_x0 A_0y) = theta^(-2 x.y)", np.array_equal(ratios, powers)),
             arithmetic("the exact rank of P (x.y) P is r", r == grid.dimension),
         ),
     )
@@ -107,7 +107,7 @@ def size(id: str, grid: Grid, inputs: dict) -> Claim:
 
 
 def full_rank(id: str, grid: Grid, inputs: dict, epsilon: Fraction) -> Claim:
-    """r_eps(A) = n because ||A - I|| = 2 delta < 1 - eps, delta the largest off-diagonal row mass."""
+    """r_eps(A) = n: ||A - I|| = 2 delta < 1 - eps, delta the largest off-diagonal row mass."""
     A = grid.attention
     delta = max(1 - a for a in np.diag(A))
     return closed(

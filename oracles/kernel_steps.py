@@ -1,4 +1,4 @@
-"""Steps that the kernel checks: an exact rational witness becomes integers over common denominators.
+"""Steps that the kernel checks: rational witnesses become integers over common denominators.
 
 Nothing is rounded on the way, so a cell that sits exactly on its threshold is decided exactly.
 """
@@ -53,7 +53,7 @@ def near_identity_witness(columns: Sequence[int], G: Matrix, X: Matrix, Y: Matri
 
 
 def row_witness(row: Matrix, index: int, m: int) -> HilbertSchmidt:
-    """Rank at least 1 from one row: w = e_i, T its signs, so that the tail is ||A_i||_1^2 (MATH 5.2)."""
+    """Rank at least 1 from one row: w = e_i, T its signs; the tail is ||A_i||_1^2 (MATH 5.2)."""
     d = np.zeros(m, dtype=np.int64)
     d[index] = 1
     T = np.array([[1 if entry >= 0 else -1] for entry in row], dtype=np.int64)
@@ -107,10 +107,10 @@ def full_rank_by_near_identity(A: Matrix, epsilon: Fraction, alpha: Fraction = F
 
 
 def full_rank_of_target(target: Target, epsilon: Fraction) -> tuple[Step, Step]:
-    """r_eps = n for a declared softmax close to the identity (n x n), its alpha charged: both sides.
+    """r_eps = n, both sides, for a declared softmax (n x n) near the identity, alpha charged.
 
-    alpha and the margin depend on the float softmax that the target was rounded from, so the steps do
-    not show them.
+    alpha and the margin depend on the float softmax that the target was rounded from, so the
+    steps do not show them.
     """
     n = target.shape[0]
     witness = near_identity_witness(range(n), identity(n), zeros(n, 0), zeros(0, n))

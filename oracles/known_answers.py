@@ -1,4 +1,4 @@
-"""The file of known answers: computed afresh, written in one canonical form, compared byte for byte.
+"""The file of known answers: computed afresh, in one canonical form, compared byte for byte.
 
 docs/oracles.md describes the format for implementations that use it as test vectors.
 """
@@ -32,7 +32,7 @@ PATH = Path(__file__).with_name("known_answers.json")
 
 @dataclass(frozen=True)
 class Control:
-    """One module of this package: its name (the first part of its claims' ids), title and claims."""
+    """One module of this package: its name (the first part of its ids), title and claims."""
 
     name: str
     title: str

@@ -13,14 +13,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 
-import numpy as np
-
 from .claims import Claim, arithmetic
 from .exact_rank import corank_one
 from .kernel_steps import closed, nonzero_rank, rank_at_least, rank_at_most, rank_at_most_full
 from .rational import Matrix, centred, identity, inverse, matrix, norm, ones, zeros
 from .size import residual_steps, size_steps
-from .two_bit import approximant, channel
+from .two_bit import channel
 
 T = Fraction(3, 4)
 HALF = Fraction(1, 2)
@@ -72,7 +70,7 @@ def shortcut() -> Iterator[Claim]:
         (
             *residual_steps(C, Fraction(1), (zeros(2), zeros(2)), SIGNS / 2),
             arithmetic(
-                "2 (x - 1)/(x + 1) > 1/2 iff x > 5/3, and 7 > (5/3)^2", 7 > Fraction(5, 3) ** 2
+                "2 (x - 1)/(x + 1) > 1/2 iff x > 5/3, and 7 > (5/3)^2", Fraction(5, 3) ** 2 < 7
             ),
         ),
     )
@@ -85,7 +83,7 @@ def weighted(w: Fraction) -> Matrix:
 
 
 def cross_ratio(A: Matrix) -> Fraction:
-    """A_00 A_11 / (A_01 A_10) of a positive 2 x 2 matrix: exp of the contrast, which determines C."""
+    """A_00 A_11 / (A_01 A_10) of a positive 2 x 2 matrix: it determines C."""
     return A[0, 0] * A[1, 1] / (A[0, 1] * A[1, 0])
 
 
@@ -98,7 +96,7 @@ def same_interaction() -> Iterator[Claim]:
     yield closed(
         "profiles/base-weights-rank",
         "MATH 9.6",
-        "approximation rank of the rows (7w, 1), (w, 7), whose C is that of K_{3/4} (rank 2)",
+        "approximation rank of the rows (7w, 1), (w, 7); their C is that of K_{3/4} (rank 2)",
         inputs,
         nonzero_rank(B, HALF),
         rank_at_most(B, HALF, *corank_one(B).factors(B)),

@@ -1,8 +1,8 @@
 """The projective inequality (MATH 3.1) and where it is sharp.
 
-||softmax(x) - softmax(y)||_1 <= 2 tanh(osc(x - y)/4), with equality for n = 2 and x = -y. In rational
-terms: with R = exp(osc/2), 2 tanh(osc/4) = 2 (R - 1)/(R + 1), and R^2 is the largest ratio of two
-likelihood ratios p_j/q_j.
+||softmax(x) - softmax(y)||_1 <= 2 tanh(osc(x - y)/4), with equality for n = 2 and x = -y. In
+rational terms: with R = exp(osc/2), 2 tanh(osc/4) = 2 (R - 1)/(R + 1), and R^2 is the largest
+ratio of two likelihood ratios p_j/q_j.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def ratio_spread(p: Matrix, q: Matrix) -> Fraction:
 
 
 def bounded(p: Matrix, q: Matrix) -> bool:
-    """||p - q||_1 <= 2 (R - 1)/(R + 1), decided by squares: with d the distance, R >= (2 + d)/(2 - d)."""
+    """||p - q||_1 = d <= 2 (R - 1)/(R + 1), decided by squares: R >= (2 + d)/(2 - d)."""
     d = l1_distance(p, q)
     return d < 2 and ratio_spread(p, q) >= ((2 + d) / (2 - d)) ** 2
 
@@ -41,7 +41,7 @@ def claims() -> Iterator[Claim]:
 
 
 def sharp(number: int, R: Fraction) -> Claim:
-    """p = (R, 1)/(R + 1) and its mirror: logits x = (log R)/2 (1, -1) = -y, osc(x - y) = 2 log R."""
+    """p = (R, 1)/(R + 1) and its mirror: x = (log R)/2 (1, -1) = -y, osc(x - y) = 2 log R."""
     p = matrix([R, 1]) / (R + 1)
     q = p[::-1]
     value = 2 * (R - 1) / (R + 1)

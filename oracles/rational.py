@@ -1,7 +1,7 @@
 """Exact rational matrices: numpy object arrays of ``Fraction``.
 
-A matrix here is a numpy array of dtype object whose entries are ``Fraction``; ``@``, ``+``, ``abs``,
-``np.kron`` and ``mean`` are then exact. Rank and inverse go through python-flint.
+A matrix here is a numpy array of dtype object whose entries are ``Fraction``; ``@``, ``+``,
+``abs``, ``np.kron`` and ``mean`` are then exact. Rank and inverse go through python-flint.
 """
 
 from __future__ import annotations

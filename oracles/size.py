@@ -17,8 +17,8 @@ from .rational import Matrix, centred, inner, is_positive_semidefinite, square_n
 def enclosing_ball(points: Matrix, weights: Matrix) -> tuple[Matrix, Fraction, Step]:
     """Centre, squared radius and proof of the smallest ball around the rows of ``points`` (n x d).
 
-    The centre is the mean under ``weights``; it is optimal iff the weights are probabilities carried by
-    points at the largest distance.
+    The centre is the mean under ``weights``; it is optimal iff the weights are probabilities
+    carried by points at the largest distance.
     """
     centre = weights @ points
     squares = [square_norm(point - centre) for point in points]
@@ -42,14 +42,14 @@ def size_steps(
 ) -> tuple[Step, Step]:
     """kappa(T) = kappa for a doubly centred T (m x n), from both sides (MATH 3.6).
 
-    factors: X (m x d), Y (n x d) with X Y^T = T up to additive terms; centres: weights of the rows of X
-    and of Y; dual: mu (m), nu (n) probabilities and D (m x n).
+    factors: X (m x d), Y (n x d) with X Y^T = T up to additive terms; centres: weights of the
+    rows of X and of Y; dual: mu (m), nu (n) probabilities and D (m x n).
     """
     (X, Y), (a, b), (mu, nu, D) = factors, centres, dual
     radii = [max(square_norm(x - w @ Z) for x in Z) for Z, w in ((X, a), (Y, b))]
     upper = arithmetic(
         f"kappa <= {kappa}: factors of T whose radii have this product",
-        (centred(X @ Y.T) == T).all() and kappa >= 0 and radii[0] * radii[1] == kappa**2,
+        np.array_equal(centred(X @ Y.T), T) and kappa >= 0 and radii[0] * radii[1] == kappa**2,
         X=X,
         Y=Y,
         squared_radii=radii,
@@ -57,7 +57,7 @@ def size_steps(
     block = np.block([[np.diag(mu), D], [D.T, np.diag(nu)]])
     lower = arithmetic(
         f"kappa >= {kappa}: <T, D> for a doubly centred D with [[diag mu, D], [D^T, diag nu]] psd",
-        (centred(D) == D).all()
+        np.array_equal(centred(D), D)
         and mu.sum() == nu.sum() == 1
         and is_positive_semidefinite(block)
         and inner(T, D) == kappa,

@@ -1,8 +1,9 @@
 """The slack shift is needed (MATH 2.1, 2.4): moving a matrix by exactly alpha can drop its rank.
 
-K_t has rank 2 at eps iff eps < t. With t = eps + alpha, K_eps lies at distance exactly alpha from K_t
-and has rank 1. So a lower certificate for K_t may not be used for matrices within alpha of it; the
-kernel, which charges alpha, refuses it with margin exactly zero, and accepts any smaller alpha.
+K_t has rank 2 at eps iff eps < t. With t = eps + alpha, K_eps lies at distance exactly alpha from
+K_t and has rank 1. So a lower certificate for K_t may not be used for matrices within alpha of
+it; the kernel, which charges alpha, refuses it with margin exactly zero, and accepts any smaller
+alpha.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small exact regimes: matrices without a closed form whose ranks ``exact_rank`` decides.
 
-Every tolerance is one where nothing is left open. The thresholds themselves are included wherever they
-are rational: d_0 = ||A|| and d_{p-1} (``corank_one``).
+Every tolerance is one where nothing is left open. The thresholds themselves are included wherever
+they are rational: d_0 = ||A|| and d_{p-1} (``corank_one``).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MATRICES = {
     ],
     "singular": [[1, 2, 3], [4, 5, 6], [7, 8, 9]],
 }
-"""Names and rows; tolerances are fractions of the largest row norm, and the corank-one threshold."""
+"""Names and rows."""
 
-FRACTIONS = [
+SHARES = [
     Fraction(0),
     Fraction(1, 20),
     Fraction(1, 5),
@@ -75,15 +75,16 @@ def threshold(name: str, A: Matrix) -> Claim:
 
 
 def ranks(name: str, A: Matrix) -> Claim:
-    """r_eps(A) over FRACTIONS of ||A|| and the corank-one distance."""
+    """r_eps(A) at SHARES of ||A|| and the corank-one distance."""
     largest = max(abs(row).sum() for row in A)
-    tolerances = sorted({f * largest for f in FRACTIONS} | {corank_one(A).distance})
+    tolerances = sorted({f * largest for f in SHARES} | {corank_one(A).distance})
     brackets: list[Bracket] = [exact_rank(A, epsilon) for epsilon in tolerances]
     steps = [s for b in brackets for s in (b.lower_step, b.upper_step) if s is not None]
+    steps.append(arithmetic("every bracket is closed", all(b.rank is not None for b in brackets)))
     return Claim(
         f"small/{name}/ranks",
         "MATH 1, 1.2, 5.5",
-        "approximation rank at each tolerance (null: undecided)",
+        "approximation rank at each tolerance",
         {"matrix": A, "epsilons": tolerances},
         [b.rank for b in brackets],
         tuple(steps),

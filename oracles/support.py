@@ -1,15 +1,16 @@
 """The geometry of the support (MATH 9.4): sphere and full ball, by finite certificates.
 
-N messages are points y of a grid, each held by many equal tokens (keys and queries alike). Decoding by
-representatives (one query a message, the keys of a message summed) is contractive (MATH 5.1), so an
-off-diagonal mass mu < (1 - eps)/2 of the decoded channel proves r_eps >= N. The bounds need only the
-spacing of the grid: tokens are never made.
+N messages are points y of a grid, each held by many equal tokens (keys and queries alike).
+Decoding by representatives (one query a message, the keys of a message summed) is contractive
+(MATH 5.1), so an off-diagonal mass mu < (1 - eps)/2 of the decoded channel proves r_eps >= N. The
+bounds need only the spacing of the grid: tokens are never made.
 
-* Sphere, S^{d-1}: the stereographic image of a grid of ``side`` points a dimension on [-1/2, 1/2]^{d-1}
-  (rational points of the sphere), n tokens shared as evenly as n allows. With rho = 1 + (d-1)/4,
-  |x - y| >= 2 |u - v| / rho and beta x.y = beta - beta |x - y|^2 / 2.
-* Full ball, radius 1/2: a grid of ``side`` points a dimension on [-a, a]^d, d a^2 <= 1/4. Multiplicity
-  ceil(K exp(beta (1/4 - |y|^2)/2)) turns exp(beta x.y) into a Gaussian in x - y, up to 1 + 1/K.
+* Sphere, S^{d-1}: the stereographic image of a grid of ``side`` points a dimension on [-1/2,
+  1/2]^{d-1} (rational points of the sphere), n tokens shared as evenly as n allows. With rho = 1
+  + (d-1)/4, |x - y| >= 2 |u - v| / rho and beta x.y = beta - beta |x - y|^2 / 2.
+* Full ball, radius 1/2: a grid of ``side`` points a dimension on [-a, a]^d, d a^2 <= 1/4.
+  Multiplicity ceil(K exp(beta (1/4 - |y|^2)/2)) turns exp(beta x.y) into a Gaussian in x - y, up
+  to 1 + 1/K.
 
 In both, mass(y) / mass(x) <= slack exp(-c |u - v|^2), u, v in multiples of the grid's spacing.
 """
@@ -41,7 +42,8 @@ MULTIPLICITY = 256
 class Channel:
     """A grid of messages: ``side`` points in each of ``axes`` dimensions.
 
-    exponent: c, the decay over one step of the grid; slack: the ratio of multiplicities allowed for.
+    exponent: c, the decay over one step of the grid; slack: the ratio of multiplicities allowed
+    for.
     """
 
     side: int
@@ -67,7 +69,7 @@ class Channel:
 
 
 def _gauss_sum(c: Fraction) -> arb:
-    """An upper bound on sum_{k >= 1} exp(-c k^2): TERMS terms, and a geometric series for the rest."""
+    """An upper bound on sum_{k >= 1} exp(-c k^2): TERMS terms and a geometric series."""
     terms = [(-ball(c * k * k)).exp() for k in range(1, TERMS + 2)]
     rest = terms[-1] / (1 - (-ball(c * (2 * TERMS + 3))).exp())
     return sum(terms[:-1], arb(0)) + rest
@@ -89,8 +91,8 @@ def full_ball(d: int, beta: Fraction, side: int) -> Channel:
 def log10_tokens(d: int, beta: Fraction, side: int) -> arb:
     """log10 of the number of tokens of ``full_ball``: sum over the grid of ceil(K exp(...)).
 
-    The sum before rounding up is K exp(beta/8) g^d, g = sum_u exp(-beta u^2/2) over one axis; rounding
-    up adds at most N.
+    The sum before rounding up is K exp(beta/8) g^d, g = sum_u exp(-beta u^2/2) over one axis;
+    rounding up adds at most N.
     """
     spacing = 2 * RADII[d] / (side - 1)
     offsets = [spacing * k - RADII[d] for k in range(side)]

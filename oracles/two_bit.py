@@ -1,8 +1,9 @@
 """The two-bit oracle (MATH 9.1): a product of two binary channels, whose ranks are known exactly.
 
-K_t = 1/2 [[1+t, 1-t], [1-t, 1+t]] and A = K_t (x) K_s, 0 < s <= t < 1. Rows and columns are numbered
-by two bits, the first being that of t. The distances d_k to rank at most k are 1, t, s, ts for
-k = 0..3: r_eps(A) <= k iff eps >= d_k. Cells sit exactly on thresholds, where no float decides.
+K_t = 1/2 [[1+t, 1-t], [1-t, 1+t]] and A = K_t (x) K_s, 0 < s <= t < 1. Rows and columns are
+numbered by two bits, the first being that of t. The distances d_k to rank at most k are 1, t, s,
+ts for k = 0..3: r_eps(A) <= k iff eps >= d_k. Cells sit exactly on thresholds, where no float
+decides.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def attention(*correlations: Fraction) -> Matrix:
 
 
 def character(bits: Sequence[int], size: int = 2) -> Matrix:
-    """chi_S over all words of ``size`` bits, S = ``bits``: (-1)^(sum of those bits), length 2^size."""
+    """chi_S for S = ``bits``: (-1)^(sum of those bits) over all words of ``size`` bits."""
     words = product((0, 1), repeat=size)
     return matrix((-1) ** sum(word[b] for b in bits) for word in words)
 
@@ -185,7 +186,7 @@ def published_sequence(cells: Sequence[Claim]) -> Claim:
 
 
 def failures() -> Iterator[Claim]:
-    """The classical lower witnesses at t = s = 3/4, eps = 5/8: none reaches rank 3 but the explicit one."""
+    """At t = s = 3/4, eps = 5/8 no classical witness reaches rank 3; the explicit one does."""
     t = s = Fraction(3, 4)
     epsilon = Fraction(5, 8)
     A = attention(t, s)
@@ -225,10 +226,10 @@ def _frobenius_tail(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
     values = [Fraction(row @ A @ row) / 4 for row in characters]
     tail = sum(value**2 for value in sorted(values, reverse=True)[2:])
     witness = HilbertSchmidt(
-        np.ones(4, dtype=np.int64),
-        identity(4).astype(int).astype(object),
-        characters.T.astype(int),
-        2,
+        d=np.ones(4, dtype=np.int64),
+        T=np.eye(4, dtype=np.int64),
+        Q=characters.T.astype(np.int64),
+        q_scale=2,
     )
     return Claim(
         "two-bit/frobenius-tail-fails",
@@ -240,10 +241,10 @@ def _frobenius_tail(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
             arithmetic(
                 "the characters are orthogonal eigenvectors of A",
                 all(
-                    (A @ row == value * row).all()
+                    np.array_equal(A @ row, value * row)
                     for row, value in zip(characters, values, strict=True)
                 )
-                and (characters @ characters.T == 4 * identity(4)).all(),
+                and np.array_equal(characters @ characters.T, 4 * identity(4)),
                 eigenvalues=values,
             ),
             refused("tail^2 / m is below epsilon^2", A, epsilon, 3, witness),
@@ -260,12 +261,13 @@ def _truncated_pseudoinverse(A: Matrix, epsilon: Fraction, inputs: dict) -> Clai
     return Claim(
         "two-bit/truncated-pseudoinverse-fails",
         "MATH 9.1, 5.3",
-        "norm of the pseudoinverse of the best rank-three part; times epsilon it would have to be < 1",
+        "norm of the pseudoinverse of the top rank-three part; times epsilon it must be < 1",
         inputs,
         {"norm": norm(G), "product": norm(G) * epsilon},
         (
             arithmetic(
-                "G A is the projector on the three top singular vectors", (G @ A == projector).all()
+                "G A is the projector on the three top singular vectors",
+                np.array_equal(G @ A, projector),
             ),
             refused("epsilon ||G|| >= 1", A, epsilon, 3, bernstein_witness(A, range(4), G)),
         ),
@@ -295,9 +297,9 @@ def _row_selected_inverse(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
         best.add(nearest.distance)
         steps.append(
             arithmetic(
-                f"rows {rows}: F is a right inverse, and rank two is 1/||F|| away, so that no right "
+                f"rows {rows}: F is a right inverse and rank two is 1/||F|| away, so no right "
                 "inverse has smaller norm",
-                (A[rows] @ F == identity(3)).all()
+                np.array_equal(A[rows] @ F, identity(3))
                 and norm(F) == 1 / nearest.distance
                 and norm(nearest.change) == nearest.distance
                 and rank(A[rows] - nearest.change) == 2,
@@ -310,7 +312,7 @@ def _row_selected_inverse(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
     return Claim(
         "two-bit/row-selected-inverse-fails",
         "MATH 9.1, 5.3",
-        "largest tolerance that a right inverse of three rows certifies, over all selections and inverses",
+        "largest tolerance that any right inverse of any three rows certifies",
         inputs,
         distance,
         tuple(steps),
@@ -344,9 +346,9 @@ def many_bits(correlations: Sequence[Fraction]) -> Claim:
 def many_bit_reconstruction(correlations: Sequence[Fraction], k: int) -> Matrix:
     """G with ||G|| = 1/t_k that inverts A on the span of 1, chi_1, ..., chi_k (t_1 >= t_2 >= ...).
 
-    G[x, y] = lam(x xor y), where lam has total mass 1 and sum_y lam(y) chi_i(y) = u_i := 1/t_i. With
-    u_0 := 1 <= u_1 <= ... <= u_k, lam puts (u_k + 1)/2 at 0 and -(u_j - u_{j-1})/2 at the word whose
-    bits j..k are set: a telescoping sum of vertices of the cube.
+    G[x, y] = lam(x xor y), where lam has total mass 1 and sum_y lam(y) chi_i(y) = u_i := 1/t_i.
+    With u_0 := 1 <= u_1 <= ... <= u_k, lam puts (u_k + 1)/2 at 0 and -(u_j - u_{j-1})/2 at the
+    word whose bits j..k are set: a telescoping sum of vertices of the cube.
     """
     bits = len(correlations)
     u = [Fraction(1), *(1 / t for t in correlations[:k])]
