@@ -88,7 +88,7 @@ def probes() -> Iterator[tuple[str, Callable[[Copy], None]]]:
         sums_are_exact,
         types_are_refused,
         long_axes_are_refused,
-        long_digits_are_refused,
+        large_digits_are_refused,
         questions_are_sane,
         scales_are_positive,
         kernel_checks_by_itself,
@@ -146,14 +146,15 @@ def long_axes_are_refused(copy: Copy) -> None:
     rows = Limbs.of(np.full((1, most), digit, dtype=np.int64))
     _require((rows @ rows.T).integers() == [[most << 40]], "a full product")
     _require(rows.sums() == [most << 20], "a full sum")
-    long = Limbs(np.zeros((1, 1, most + 1)))
+    long = Limbs([np.zeros((1, most + 1))], 1)
     _refused(OverflowError, lambda: long @ long.T, "an inner dimension of 4097")
     _refused(OverflowError, long.sums, "a sum of 4097")
 
 
-def long_digits_are_refused(copy: Copy) -> None:
-    wide = copy.limbs.Limbs(np.zeros((copy.limbs.MAX_DIGITS + 1, 1, 1)))
-    _refused(OverflowError, lambda: wide * wide, "an operand of 1025 digits")
+def large_digits_are_refused(copy: Copy) -> None:
+    zero, most = [np.zeros(1)], copy.limbs.LARGEST
+    _require(copy.limbs.Limbs(zero, most).integers() == [0], "the largest bound")
+    _refused(OverflowError, lambda: copy.limbs.Limbs(zero, most + 1), "a larger bound")
 
 
 def sums_are_exact(copy: Copy) -> None:

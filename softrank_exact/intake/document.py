@@ -104,7 +104,7 @@ def _keys(value: object, expected: list[str], where: str) -> None:
 def _ratio(text: object, where: str) -> Fraction:
     match = _RATIO.fullmatch(text) if isinstance(text, str) else None
     if not match:
-        raise Malformed("field", f"{where} is not a ratio such as 0x1/0x4 (at most 320 digits)")
+        raise Malformed("field", f"{where} is not a ratio such as 0x1/0x4")
     top, bottom = int(match[1], 16), int(match[2], 16)
     if gcd(top, bottom) != 1:
         raise Malformed("field", f"{where} is not in lowest terms")
@@ -114,7 +114,7 @@ def _ratio(text: object, where: str) -> Fraction:
 def _positive(text: object, where: str) -> int:
     match = _POSITIVE.fullmatch(text) if isinstance(text, str) else None
     if not match:
-        raise Malformed("field", f"{where} is not a positive integer such as 0x400 (at most 320 digits)")
+        raise Malformed("field", f"{where} is not a positive integer such as 0x400")
     return int(match[1], 16)
 
 

@@ -1,79 +1,93 @@
-"""Exact integer matrices as limbs: balanced 21-bit digits held in float64, multiplied by BLAS.
+"""Exact integer matrices as limbs: digits held in float64, multiplied by BLAS.
 
-An integer array ``x`` of any shape is stored as digits ``x = sum_t digits[t] * 2**(21 t)`` with
-every digit an integer in [-2^20, 2^20]. Nothing is ever rounded:
+An integer array ``x`` of any shape is stored as ``x = sum_t digits[t] * 2**(21 t)``, every digit
+an integer in float64 with ``|digit| <= bound <= 2^53 - 2^34``. The form is redundant: digits are
+carried only when an operation needs smaller ones. Nothing is ever rounded:
 
-* a product of two digits is at most 2^40 in absolute value, and the inner dimension of a product
-  is at most 2^12, so every partial sum of a digit product is an integer of absolute value at most
-  2^52. Integers up to 2^53 are exact in float64, whatever the order of summation and with or
-  without fused multiply-add: BLAS computes digit products exactly;
-* digit products of equal weight are then added as int64. There are at most as many of them as the
-  shorter operand has digits; with at most 2^10 of those every sum stays below 2^62;
-* carrying maps such a sum s to a digit in [-2^20, 2^20) and a carry of absolute value at most
-  2^41 + 1, so that the running value stays below 2^62 + 2^42 < 2^63.
+* integers up to 2^53 are exact in float64. Before a product the digits are made so small that
+  (bound of one) (bound of the other) (inner dimension) <= 2^52: every partial sum of a digit
+  product is then an integer of at most 2^52, exact whatever the order of summation, with or without
+  fused multiply-add. This is always possible: carried digits are at most 2^20, and the inner
+  dimension is at most 2^12;
+* digit products of equal weight are added while the sum of their bounds allows it; else the sum so
+  far is carried first, which leaves at most 2^20 of it;
+* carrying v, |v| <= 2^53, takes c = rint(v / 2^21), exact as 2^-21 is a power of two, and leaves
+  v - 2^21 c, an integer of at most 2^20. c is at most 2^32, so that a digit within the bound and
+  what is carried into it are at most 2^53 - 2^34 + 2^32 + 1 < 2^53 together.
 
-The balanced form makes signs cheap: below a non-zero digit of weight 2^(21 t) the rest is at most
+Carried digits make signs cheap: below a non-zero digit of weight 2^(21 t) the rest is at most
 2^20 (1 + 2^21 + ... + 2^(21 (t - 1))) < 2^(21 t), so the highest non-zero digit has the number's
 sign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 IntArray: TypeAlias = NDArray[np.int64]
-Digits: TypeAlias = NDArray[np.float64]
+Digit: TypeAlias = NDArray[np.float64]
 
 WIDTH = 21
-HALF = 1 << (WIDTH - 1)
-MASK = (1 << WIDTH) - 1
+BASE = 1 << WIDTH
+HALF = BASE >> 1
+LARGEST = (1 << 53) - (1 << 34)
+MAX_PRODUCT = 1 << 52
+MAX_CARRY = 1 << 32
 MAX_INNER = 1 << 12
-MAX_DIGITS = 1 << 10
+# Two of these stay within a digit, and 2^12 of them within int64.
+MAX_SUMMAND = 1 << 50
 
 
 class Limbs:
     """An exact integer array of any shape, immutable by convention.
 
-    ``digits``: float64, shape (L, *shape), L >= 1, every entry an integer in [-2^20, 2^20].
+    ``digits``: at least one float64 array, all of one shape; ``bound``: at least every |digit|.
     """
 
-    def __init__(self, digits: Digits) -> None:
+    def __init__(self, digits: list[Digit], bound: int) -> None:
+        if not (bound <= LARGEST):
+            raise OverflowError("a digit may exceed 2^53 - 2^34")
         self.digits = digits
+        self.bound = bound
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.digits.shape[1:]
+        return self.digits[0].shape
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Limbs:
         """From int64 values within +-2^62, or Python integers of any size in an object array.
 
         Raises ``TypeError`` for any other type and ``OverflowError`` for int64 values outside
-        +-2^62, where the carry's offset could wrap around.
+        +-2^62 (|-2^63| is negative in int64).
         """
         if values.dtype not in (np.int64, np.object_):
             raise TypeError("exact integers come as int64 or as Python integers")
-        small = values.dtype == np.object_ or not values.size
-        if not (small or (int(values.min()) >= -(1 << 62) and int(values.max()) <= 1 << 62)):
+        largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+        if values.dtype == np.int64 and not (largest <= 1 << 62):
             raise OverflowError("an int64 entry is outside +-2^62")
-        return cls(_carried([values]))
+        digits: list[Digit] = []
+        while largest > LARGEST:
+            carry = (values + HALF) >> WIDTH
+            digits.append(np.asarray(values - (carry << WIDTH), dtype=np.float64))
+            values, largest = carry, (largest + HALF) >> WIDTH
+        digits.append(np.asarray(values, dtype=np.float64))
+        return cls(digits, max(largest, 1 if len(digits) == 1 else HALF))
 
     def __matmul__(self, other: Limbs) -> Limbs:
         """The exact product; leading axes broadcast as in numpy.
 
-        Raises ``OverflowError`` for an inner dimension above 2^12 or operands of over 2^10 digits.
+        Raises ``OverflowError`` for an inner dimension above 2^12.
         """
-        if self.shape[-1] > MAX_INNER:
-            raise OverflowError("the inner dimension is above 2^12")
-        return self._combined(other, np.matmul)
+        return self._product(other, np.matmul, self.shape[-1])
 
     def __mul__(self, other: Limbs) -> Limbs:
         """The exact entrywise product, with numpy broadcasting."""
-        return self._combined(other, np.multiply)
+        return self._product(other, np.multiply, 1)
 
     def times(self, factor: int) -> Limbs:
         """The exact product with one Python integer of any size."""
@@ -81,16 +95,15 @@ class Limbs:
             return self
         return self * Limbs.of(np.array(factor, dtype=object))
 
-    def _combined(self, other: Limbs, product: Any) -> Limbs:
-        rows, columns = len(self.digits), len(other.digits)
-        if min(rows, columns) > MAX_DIGITS:
-            raise OverflowError("an operand has over 2^10 digits")
-        sums: list[Any] = [0] * (rows + columns - 1)
-        for s in range(rows):
-            for t in range(columns):
-                part = product(self.digits[s], other.digits[t]).astype(np.int64)
-                sums[s + t] = sums[s + t] + part
-        return Limbs(_carried(sums))
+    def _product(self, other: Limbs, product: Callable[..., Any], inner: int) -> Limbs:
+        if not (inner <= MAX_INNER):
+            raise OverflowError("the inner dimension is above 2^12")
+        room = MAX_PRODUCT // max(inner, 1)
+        a = self.carried(room // min(self.bound, other.bound, HALF))
+        b = other.carried(room // a.bound)
+        # If b could not become small enough, it is fully carried, and a has to follow.
+        a = a.carried(room // b.bound)
+        return _sum_of_products(a.digits, b.digits, product, a.bound * b.bound * max(inner, 1))
 
     def __add__(self, other: Limbs) -> Limbs:
         """The exact sum, with numpy broadcasting."""
@@ -100,77 +113,109 @@ class Limbs:
         """The exact difference, with numpy broadcasting."""
         return self._added(other, np.subtract)
 
-    def _added(self, other: Limbs, operation: Any) -> Limbs:
-        length = max(len(self.digits), len(other.digits))
-        a, b = self._padded(length), other._padded(length)
-        return Limbs(_carried([operation(a[t], b[t]).astype(np.int64) for t in range(length)]))
+    def _added(self, other: Limbs, operation: Callable[..., Any]) -> Limbs:
+        a, b = self.carried(MAX_SUMMAND), other.carried(MAX_SUMMAND)
+        length = max(len(a.digits), len(b.digits))
+        x, y = a._padded(length), b._padded(length)
+        return Limbs([operation(*pair) for pair in zip(x, y, strict=True)], a.bound + b.bound)
 
-    def _padded(self, length: int) -> Digits:
-        missing = length - len(self.digits)
-        if missing == 0:
-            return self.digits
-        return np.concatenate([self.digits, np.zeros((missing, *self.shape))])
+    def _padded(self, length: int) -> list[Digit]:
+        return self.digits + [np.zeros(self.shape)] * (length - len(self.digits))
+
+    def carried(self, limit: int) -> Limbs:
+        """The same integers with every digit at most ``limit`` (2^20 if limit is less)."""
+        limit = max(limit, HALF)
+        if self.bound <= limit:
+            return self
+        digits: list[Digit] = []
+        carry = np.zeros(self.shape)
+        for digit in self.digits:
+            rest, carry = _carry(digit + carry)
+            digits.append(rest)
+        top = _largest(carry)
+        while top > limit:
+            rest, carry = _carry(carry)
+            digits.append(rest)
+            top = _largest(carry)
+        if top:
+            digits.append(carry)
+        while len(digits) > 1 and not np.any(digits[-1]):
+            digits.pop()
+        return Limbs(digits, max(top, HALF))
 
     @property
     def T(self) -> Limbs:
         """The transpose of the last two axes."""
-        return Limbs(np.swapaxes(self.digits, -1, -2))
+        return Limbs([np.swapaxes(digit, -1, -2) for digit in self.digits], self.bound)
 
     def __getitem__(self, index: Any) -> Limbs:
-        """Entries by any numpy index of the array axes."""
-        index = index if isinstance(index, tuple) else (index,)
-        return Limbs(self.digits[(slice(None), *index)])
+        """Entries by any numpy index."""
+        return Limbs([digit[index] for digit in self.digits], self.bound)
 
     def absolute(self) -> Limbs:
         """Entrywise absolute values, by the sign of the highest non-zero digit."""
-        sign = np.zeros(self.shape)
-        for digit in self.digits:
+        if len(self.digits) == 1:
+            return Limbs([np.abs(self.digits[0])], self.bound)
+        digits = self.carried(HALF).digits
+        sign = np.sign(digits[0])
+        for digit in digits[1:]:
             sign = np.where(digit != 0, np.sign(digit), sign)
-        return Limbs(self.digits * sign)
+        return Limbs([digit * sign for digit in digits], HALF)
 
     def sums(self) -> list[Any]:
         """Exact sums along the last axis, as nested lists of Python integers.
 
-        The digit sums are exact in int64: at most 2^12 digits of 2^20 each.
+        Raises ``OverflowError`` for an axis longer than 2^12.
         """
-        if self.shape[-1] > MAX_INNER:
+        if not (self.shape[-1] <= MAX_INNER):
             raise OverflowError("the summed axis is longer than 2^12")
-        return _joined(self.digits.sum(axis=-1).astype(np.int64))
+        small = self.carried(MAX_SUMMAND)
+        return _joined([digit.astype(np.int64).sum(axis=-1) for digit in small.digits])
 
     def integers(self) -> list[Any]:
         """The entries as nested lists of Python integers."""
-        return _joined(self.digits.astype(np.int64))
+        return _joined([digit.astype(np.int64) for digit in self.digits])
 
 
 def identity(size: int) -> Limbs:
     """The identity matrix of the given size."""
-    return Limbs.of(np.eye(size, dtype=np.int64))
+    return Limbs([np.eye(size)], 1)
 
 
-def _carried(sums: Sequence[NDArray[Any]]) -> Digits:
-    """Digits of sum_t sums[t] 2^(21 t), top zero digits dropped (at least one digit stays)."""
-    digits: list[Digits] = []
-    carry: Any = 0
-    for part in sums:
-        digit, carry = _split(part + carry)
-        digits.append(digit)
-    while np.any(carry):
-        digit, carry = _split(carry)
-        digits.append(digit)
-    while len(digits) > 1 and not np.any(digits[-1]):
-        digits.pop()
-    return np.stack(digits)
+def _sum_of_products(
+    a: list[Digit], b: list[Digit], product: Callable[..., Any], bound: int
+) -> Limbs:
+    """sum_st product(a[s], b[t]) 2^(21 (s + t)), each product at most ``bound`` <= 2^52."""
+    sums: list[Any] = [0] * (len(a) + len(b))
+    bounds = [0] * len(sums)
+    for s, x in enumerate(a):
+        for t, y in enumerate(b):
+            weight = s + t
+            if bounds[weight] + bound > LARGEST:
+                sums[weight], carry = _carry(sums[weight])
+                sums[weight + 1] = sums[weight + 1] + carry
+                bounds[weight], bounds[weight + 1] = HALF, bounds[weight + 1] + MAX_CARRY
+            part = product(x, y)
+            sums[weight] = sums[weight] + part if bounds[weight] else part
+            bounds[weight] += bound
+    if not bounds[-1]:
+        sums.pop()
+    return Limbs(sums, max(bounds))
 
 
-def _split(values: Any) -> tuple[Digits, Any]:
-    """(digit, carry) with values = digit + 2^21 carry and digit in [-2^20, 2^20)."""
-    carry = (values + HALF) >> WIDTH
-    return np.asarray(values - (carry << WIDTH), dtype=np.float64), carry
+def _carry(values: Digit) -> tuple[Digit, Digit]:
+    """(rest, carry) with values = rest + 2^21 carry and |rest| <= 2^20; |values| <= 2^53."""
+    carry = np.rint(values * (1 / BASE))
+    return values - carry * BASE, carry
 
 
-def _joined(digits: IntArray) -> list[Any]:
-    joined = digits[-1].astype(object)
-    for digit in digits[-2::-1]:
-        joined = joined * (1 << WIDTH) + digit
+def _largest(values: Digit) -> int:
+    return int(np.abs(values).max(initial=0))
+
+
+def _joined(digits: list[IntArray]) -> list[Any]:
+    joined: Any = 0
+    for digit in reversed(digits):
+        joined = joined * BASE + np.asarray(digit).astype(object)
     result: list[Any] = joined.tolist() if isinstance(joined, np.ndarray) else [joined]
     return result
