@@ -891,7 +891,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print a JSON list of verdicts")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     try:
         code = check_files(options.files, options.json)
         sys.stdout.flush()
