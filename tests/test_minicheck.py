@@ -1352,16 +1352,18 @@ def test_json(files: dict[str, Path]) -> None:
     ]
 
 
-def test_numbers_of_any_length_are_printed(tmp_path: Path) -> None:
-    big = 16**319
-    tensors = {"d": [1], "T": [[1]], "Q": [[1]]}
+def test_the_longest_numbers_of_the_format_are_printed(tmp_path: Path) -> None:
+    big = 16**320 - 1
+    epsilon, alpha = Fraction(1, big), Fraction(1, big - 1)
+    made = draft("matrix", (2, 2), big - 2, epsilon, alpha)
+    made.put("target.A", "F64", [[-1.7e308, TINY], [0.0, 1.3e308]])
+    most = 2**31 - 1
+    tensors = {"d": [most, 3], "T": [[most, 0], [0, 1]], "Q": [[most, 1], [1, most]]}
+    made.claim("lower", "hilbert-schmidt", 1, {"q_scale": big - 3}, **tensors)
     path = tmp_path / "long"
-    made = draft("matrix", (1, 1), big + 1, Fraction(1, big + 3), Fraction(1, big + 5))
-    made.put("target.A", "F64", [[TINY]])
-    made.claim("lower", "hilbert-schmidt", 1, {"q_scale": 1}, **tensors)
     path.write_bytes(made.bytes())
     result = run(path, "--json")
-    assert result.returncode == 0
+    assert result.returncode == 1
     assert len(json.loads(result.stdout)[0]["margin"]) > 4300
 
 
