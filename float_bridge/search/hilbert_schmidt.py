@@ -42,7 +42,7 @@ def hilbert_schmidt(
 
 
 def normalised(A: torch.Tensor, eps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A and eps over ||A||, which MATH 5.2 and 5.4 do not see; float64, eps widened by the margin."""
+    """A and eps over ||A||, which MATH 5.2, 5.4 do not see; float64, eps widened by the margin."""
     norm = A.double().abs().sum(dim=2).amax(dim=1)
     norm = torch.where(norm > 0, norm, 1.0)
     return A.double() / norm[:, None, None], (eps / norm * (1 + MARGIN)).clamp_min(FLOOR).double()
