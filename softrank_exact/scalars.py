@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from math import inf, nextafter
+from sys import float_info
 
 from .errors import UserError
 
@@ -50,7 +51,7 @@ def float_above(value: Fraction) -> float:
     try:
         nearest = float(value)
     except OverflowError:
-        return inf if value > 0 else -float_below(-value)
+        return inf if value > 0 else -float_info.max
     return nearest if nearest >= value else nextafter(nearest, inf)
 
 

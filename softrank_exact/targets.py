@@ -104,7 +104,8 @@ class Target:
         if not over_sqrt > 0:
             raise UserError(f"over_sqrt is {over_sqrt}; accepted: a positive integer")
         tensors = {"Q": queries, "K": keys}
-        logits = float(factor) / float(over_sqrt) ** 0.5 * (queries @ keys.T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = float(factor) / float(over_sqrt) ** 0.5 * (queries @ keys.T)
         if bias is not None:
             tensors["bias"] = real_matrix(bias, "bias", masks=True)
             if tensors["bias"].shape != logits.shape:
