@@ -87,7 +87,7 @@ def round_and_check(
     at all (entries not finite or too large, axes that do not fit).
     """
     verdict = None
-    for rounded in _integer_forms(A, asked, witness, rank):
+    for rounded in integer_forms(A, asked, witness):
         claim = Claim(rounded.side, rank, rounded.kind, rounded)
         verdict = Verdict(claim, check(asked, rank, rounded))
         if verdict.verified:
@@ -97,9 +97,10 @@ def round_and_check(
     return verdict
 
 
-def _integer_forms(
-    A: FloatArray, asked: Question, witness: FloatWitness | Witness, rank: int
+def integer_forms(
+    A: FloatArray, asked: Question, witness: FloatWitness | Witness
 ) -> Iterator[Witness]:
+    """The integer witnesses to try, coarse before fine; arguments as in ``round_and_check``."""
     if not isinstance(witness, FloatWitness):
         yield witness
         return

@@ -403,9 +403,13 @@ def _reconstructed(
 ) -> Finding:
     """hi g_j / g_unit + h_j / h_unit < 1 for every j (MATH 5.3)."""
     needed, hi = Fraction(1), question.hi
-    found = max(hi * Fraction(a, g_unit) + Fraction(b, h_unit) for a, b in zip(g, h, strict=True))
-    limits = [Fraction((h_unit - b) * g_unit, h_unit * a) for a, b in zip(g, h, strict=True) if a]
-    valid_to = max(min(limits) - question.alpha, Fraction(0)) if limits else None
+    g_factor, h_factor = hi.numerator * h_unit, hi.denominator * g_unit
+    largest = max(g_factor * a + h_factor * b for a, b in zip(g, h, strict=True))
+    found = Fraction(largest, h_factor * h_unit)
+    limits = [Fraction(h_unit - b, a) for a, b in zip(g, h, strict=True) if a]
+    valid_to = None
+    if limits:
+        valid_to = max(min(limits) * g_unit / h_unit - question.alpha, Fraction(0))
     margin = needed - found
     if not (margin > 0):
         return Finding("margin", needed, found, margin, Fraction(0), valid_to)

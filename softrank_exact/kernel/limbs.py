@@ -114,7 +114,9 @@ class Limbs:
         return self._added(other, np.subtract)
 
     def _added(self, other: Limbs, operation: Callable[..., Any]) -> Limbs:
-        a, b = self.carried(MAX_SUMMAND), other.carried(MAX_SUMMAND)
+        a, b = self, other
+        if a.bound + b.bound > LARGEST:
+            a, b = a.carried(MAX_SUMMAND), b.carried(MAX_SUMMAND)
         length = max(len(a.digits), len(b.digits))
         x, y = a._padded(length), b._padded(length)
         return Limbs([operation(*pair) for pair in zip(x, y, strict=True)], a.bound + b.bound)
@@ -157,9 +159,12 @@ class Limbs:
         if len(self.digits) == 1:
             return Limbs([np.abs(self.digits[0])], self.bound)
         digits = self.carried(HALF).digits
-        sign = np.sign(digits[0])
-        for digit in digits[1:]:
-            sign = np.where(digit != 0, np.sign(digit), sign)
+        # Rounding, or overflow to infinity, keeps the sign: from the highest non-zero digit on,
+        # |value| BASE >= 2^21 exceeds the digit that is added.
+        value = digits[-1]
+        for digit in reversed(digits[:-1]):
+            value = value * BASE + digit
+        sign = np.sign(value)
         return Limbs([digit * sign for digit in digits], HALF)
 
     def sums(self) -> list[Any]:
