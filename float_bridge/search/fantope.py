@@ -171,22 +171,22 @@ class _Ascent:
         """
         b, m, n = self.A.shape
         T, q = self.T, self.T.shape[2]
+        own = torch.arange(n, device=T.device)
         p = self.logits.softmax(dim=2)
         X = torch.cat([self.A @ T, T], dim=1)
         eigenvalues, vectors = torch.linalg.eigh(self._padded(_forms(p, X, T)))
         size = max(q - k for q, k in zip(self.q, self.k, strict=True))
         active = self._active(size, T)
         phi = (eigenvalues[:, :, :size] * active[:, None, :]).sum(dim=2)
-        U = vectors[:, :, :, :size] * active[:, None, None, :]
-        XU = X[:, None] @ U  # (b, n, m + n, size)
-        energy = XU.square().sum(dim=3)
+        U = (vectors[:, :, :, :size] * active[:, None, None, :]).permute(0, 2, 1, 3)
+        U = U.reshape(b, q, n * size)
+        XU = (X @ U).view(b, m + n, n, size)
+        energy = XU.square().sum(dim=3).mT
         self.logits.grad = -p * (energy - (p * energy).sum(dim=2, keepdim=True))
         c = (-SHARPNESS * phi).softmax(dim=1)
-        own = torch.arange(n, device=T.device)
-        weighted = (c[:, :, None] * p)[..., None] * XU
-        weighted[:, own, m + own] -= c[:, :, None] * XU[:, own, m + own]
-        rows = weighted.transpose(1, 2).reshape(b, m + n, n * size)
-        slope = rows @ U.transpose(2, 3).reshape(b, n * size, q)
+        weights = c[:, :, None] * p
+        weights[:, own, m + own] = -c
+        slope = (XU * weights.mT[..., None]).reshape(b, m + n, n * size) @ U.mT
         slope = self.A.mT @ slope[:, :m] + slope[:, m:] + self._barrier_slope(active)
         self.T.grad = -2.0 * slope * self._real_columns(T)[:, None, :]
         return phi
