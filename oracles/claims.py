@@ -17,6 +17,11 @@ import numpy as np
 Exact: TypeAlias = Any
 """bool, int, str, Fraction, Enclosure, an array of fractions, or lists and dicts of those."""
 
+Inputs: TypeAlias = Mapping[str, Exact]
+
+RANK = "approximation-rank"
+DISTANCE = "corank-one-distance"
+
 
 @dataclass(frozen=True)
 class Enclosure:
@@ -44,15 +49,17 @@ class Step:
 class Claim:
     """A known answer: ``value`` for ``inputs``, proven by ``steps``.
 
-    id: unique, "control/claim/case"; source: the number in MATH; says: the statement in words.
+    id: unique, "control/claim/case"; source: the number in MATH; says: the statement in words;
+    quantity: RANK or DISTANCE where inputs and value have the form that docs/oracles.md gives.
     """
 
     id: str
     source: str
     says: str
-    inputs: Mapping[str, Exact]
+    inputs: Inputs
     value: Exact
     steps: tuple[Step, ...]
+    quantity: str = "other"
 
     @property
     def proven(self) -> bool:
@@ -65,6 +72,7 @@ class Claim:
             "id": self.id,
             "source": self.source,
             "statement": self.says,
+            "quantity": self.quantity,
             "inputs": plain(dict(self.inputs)),
             "value": plain(self.value),
             "proof": [

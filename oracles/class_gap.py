@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from . import game
-from .claims import Claim, arithmetic
+from .claims import Claim, Inputs, arithmetic
 from .kernel_steps import closed, nonzero_rank, rank_at_most
 from .rational import Matrix, identity, matrix, norm, ones
 from .two_bit import approximant, attention
@@ -59,7 +59,7 @@ def claims() -> Iterator[Claim]:
     yield stochastic_rank(A, inputs)
 
 
-def unrestricted(A: Matrix, inputs: dict) -> Claim:
+def unrestricted(A: Matrix, inputs: Inputs) -> Claim:
     """r = r^+ = 1: the approximant (7/64) J is nonnegative and has error exactly epsilon."""
     X, Y = approximant(T, T, 1)
     B = X @ Y
@@ -77,7 +77,7 @@ def unrestricted(A: Matrix, inputs: dict) -> Claim:
     )
 
 
-def best_stochastic_rank_one(A: Matrix, inputs: dict) -> Claim:
+def best_stochastic_rank_one(A: Matrix, inputs: Inputs) -> Claim:
     """33/32: the uniform row attains it; mu = 1/4 and signs 2 I - J prove it."""
     uniform, mu, S = ones(4) / 4, ones(4) / 4, 2 * identity(4) - 1
     error = norm(A - uniform[None, :])
@@ -106,7 +106,7 @@ def best_stochastic_rank_one(A: Matrix, inputs: dict) -> Claim:
     )
 
 
-def stochastic_rank(A: Matrix, inputs: dict) -> Claim:
+def stochastic_rank(A: Matrix, inputs: Inputs) -> Claim:
     """r^st = 2: K_t (x) J/2 is row-stochastic of rank two with error exactly epsilon."""
     X, Y = approximant(T, T, 2)
     B = X @ Y

@@ -19,7 +19,7 @@ import numpy as np
 
 from softrank_exact import Target
 
-from .claims import Claim, Step, arithmetic
+from .claims import Claim, Inputs, Step, arithmetic
 from .kernel_steps import closed, full_rank_of_target, rank_at_least, rank_at_most
 from .rational import (
     Matrix,
@@ -81,7 +81,7 @@ def claims() -> Iterator[Claim]:
     yield two_bit_with_margin()
 
 
-def _inputs(lattice: Lattice, Q: Matrix, K: Matrix) -> dict:
+def _inputs(lattice: Lattice, Q: Matrix, K: Matrix) -> Inputs:
     return {"beta": lattice.beta, "epsilon": EPSILON, "queries": Q, "keys": K}
 
 
@@ -141,9 +141,9 @@ def extended(case: str, lattice: Lattice) -> Iterator[Claim]:
 
 def _full_rank(id: str, source: str, lattice: Lattice, Q: Matrix, K: Matrix) -> Claim:
     """r_eps = n for the exact softmax of beta Q K^T, by the near identity in the kernel."""
-    floats = [Z.astype(np.float64) for Z in (Q, K)]
-    target = Target.qk(*floats, EPSILON, scale=lattice.beta)
-    stored = all(np.array_equal(matrix(f), Z) for f, Z in zip(floats, (Q, K), strict=True))
+    q, k = Q.astype(np.float64), K.astype(np.float64)
+    target = Target.qk(q, k, EPSILON, scale=lattice.beta)
+    stored = np.array_equal(matrix(q), Q) and np.array_equal(matrix(k), K)
     return closed(
         id,
         source,

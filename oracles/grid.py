@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from .claims import Claim, arithmetic
+from .claims import Claim, Inputs, arithmetic
 from .kernel_steps import closed, full_rank_by_near_identity, rank_at_most_full
 from .rational import Matrix, centred, identity, matrix, norm, rank, zeros
 from .size import size_steps
@@ -76,7 +76,7 @@ def claims() -> Iterator[Claim]:
         yield full_rank(f"grid/rank/{case}", grid, {**inputs, "epsilon": epsilon}, epsilon)
 
 
-def interaction_rank(id: str, grid: Grid, inputs: dict) -> Claim:
+def interaction_rank(id: str, grid: Grid, inputs: Inputs) -> Claim:
     """rank C = r; the cross ratios of the entries of A prove C = 2 s P (x . y) P."""
     A, x = grid.attention, grid.points
     ratios = A * A[0, 0] / np.outer(A[:, 0], A[0, :])
@@ -95,7 +95,7 @@ def interaction_rank(id: str, grid: Grid, inputs: dict) -> Claim:
     )
 
 
-def size(id: str, grid: Grid, inputs: dict) -> Claim:
+def size(id: str, grid: Grid, inputs: Inputs) -> Claim:
     """kappa(C)/s = r (l-1)^2/2: the ball of the cube, and two opposite vertices."""
     x, n = grid.points, grid.side**grid.dimension
     ends = zeros(n)
@@ -106,7 +106,7 @@ def size(id: str, grid: Grid, inputs: dict) -> Claim:
     return Claim(id, "MATH 9.3, 3.6", "kappa(C) / s, s = -log theta", inputs, grid.size, steps)
 
 
-def full_rank(id: str, grid: Grid, inputs: dict, epsilon: Fraction) -> Claim:
+def full_rank(id: str, grid: Grid, inputs: Inputs, epsilon: Fraction) -> Claim:
     """r_eps(A) = n: ||A - I|| = 2 delta < 1 - eps, delta the largest off-diagonal row mass."""
     A = grid.attention
     delta = max(1 - a for a in np.diag(A))

@@ -5,7 +5,7 @@ Nothing is rounded on the way, so a cell that sits exactly on its threshold is d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -22,7 +22,7 @@ from softrank_exact.kernel.check import (
 )
 from softrank_exact.kernel.limbs import Limbs
 
-from .claims import Claim, Exact, Step
+from .claims import RANK, Claim, Exact, Inputs, Step
 from .rational import Matrix, full_rank_factors, identity, over_common_denominator, zeros
 
 
@@ -141,7 +141,7 @@ def closed(
     id: str,
     source: str,
     says: str,
-    inputs: Mapping[str, Exact],
+    inputs: Inputs,
     lower: Step,
     upper: Step,
     *more: Step,
@@ -152,7 +152,8 @@ def closed(
     """
     if lower.witness["rank"] != upper.witness["rank"]:
         raise ValueError(f"{id}: the steps prove {lower.says} and {upper.says}")
-    return Claim(id, source, says, inputs, lower.witness["rank"], (lower, upper, *more))
+    steps = (lower, upper, *more)
+    return Claim(id, source, says, inputs, lower.witness["rank"], steps, RANK)
 
 
 def _step(kind: str, says: str, finding: Finding, witness: dict[str, Exact]) -> Step:

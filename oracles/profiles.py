@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 
-from .claims import Claim, arithmetic
+from .claims import DISTANCE, Claim, arithmetic
 from .exact_rank import corank_one
 from .kernel_steps import closed, nonzero_rank, rank_at_least, rank_at_most, rank_at_most_full
 from .rational import Matrix, centred, identity, inverse, matrix, norm, ones, zeros
@@ -113,6 +113,7 @@ def same_interaction() -> Iterator[Claim]:
             arithmetic("1/||A^-1|| = 12/37", distance == Fraction(12, 37), inverse=inverse(B)),
             arithmetic("a rank-one matrix attains it", norm(B - X @ Y) == distance, X=X, Y=Y),
         ),
+        DISTANCE,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from .claims import Claim, arithmetic
+from .claims import DISTANCE, RANK, Claim, arithmetic
 from .exact_rank import Bracket, corank_one, exact_rank
 from .rational import Matrix, matrix
 
@@ -71,6 +71,7 @@ def threshold(name: str, A: Matrix) -> Claim:
         {"matrix": A},
         nearest.distance,
         tuple(steps),
+        DISTANCE,
     )
 
 
@@ -88,4 +89,5 @@ def ranks(name: str, A: Matrix) -> Claim:
         {"matrix": A, "epsilons": tolerances},
         [b.rank for b in brackets],
         tuple(steps),
+        RANK,
     )

@@ -18,7 +18,7 @@ import numpy as np
 from softrank_exact import Certificate, Target, certify
 from softrank_exact.kernel.check import HilbertSchmidt
 
-from .claims import Claim, Step, arithmetic
+from .claims import Claim, Inputs, Step, arithmetic
 from .exact_rank import corank_one
 from .kernel_steps import (
     bernstein_witness,
@@ -221,7 +221,7 @@ def failures() -> Iterator[Claim]:
     )
 
 
-def _frobenius_tail(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
+def _frobenius_tail(A: Matrix, epsilon: Fraction, inputs: Inputs) -> Claim:
     characters = np.stack([character(bits) for bits in [(), (0,), (1,), (0, 1)]])
     values = [Fraction(row @ A @ row) / 4 for row in characters]
     tail = sum(value**2 for value in sorted(values, reverse=True)[2:])
@@ -253,7 +253,7 @@ def _frobenius_tail(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
     )
 
 
-def _truncated_pseudoinverse(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
+def _truncated_pseudoinverse(A: Matrix, epsilon: Fraction, inputs: Inputs) -> Claim:
     t, s = inputs["t"], inputs["s"]
     terms = [((), Fraction(1)), ((0,), 1 / t), ((1,), 1 / s)]
     G = sum(np.outer(character(bits), character(bits)) * weight for bits, weight in terms) / 4
@@ -285,7 +285,7 @@ RIGHT_INVERSE = matrix(
 )
 
 
-def _row_selected_inverse(A: Matrix, epsilon: Fraction, inputs: dict) -> Claim:
+def _row_selected_inverse(A: Matrix, epsilon: Fraction, inputs: Inputs) -> Claim:
     steps: list[Step] = []
     best = set()
     for dropped in range(4):
