@@ -159,12 +159,9 @@ class Limbs:
         if len(self.digits) == 1:
             return Limbs([np.abs(self.digits[0])], self.bound)
         digits = self.carried(HALF).digits
-        # Rounding, or overflow to infinity, keeps the sign: from the highest non-zero digit on,
-        # |value| BASE >= 2^21 exceeds the digit that is added.
-        value = digits[-1]
+        sign = np.sign(digits[-1])
         for digit in reversed(digits[:-1]):
-            value = value * BASE + digit
-        sign = np.sign(value)
+            sign = np.sign(sign * BASE + digit)
         return Limbs([digit * sign for digit in digits], HALF)
 
     def sums(self) -> list[Any]:
