@@ -1,0 +1,1 @@
+"""Searchers that propose float witnesses for both ends of a bracket; nothing here is trusted."""

@@ -1,0 +1,106 @@
+"""Bernstein witnesses (MATH 5.3): the identity is G A up to rank n - p and a small residual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from softrank_exact.witness import FloatBernstein, FloatHS
+
+from .descent import TARGET, Descent, Factors, unsolved
+from .types import Proposal, working_dtype
+
+OVERSHOOT = 1.25  # first rank tried, as a multiple of the start's: failing columns are dropped
+CUT = 0.05  # first increase of the rank
+ATTEMPT = 1000  # steps
+RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of the smallest eigenvalue kept
+
+
+def bernstein(
+    A: torch.Tensor,
+    eps: torch.Tensor,
+    start: Sequence[Proposal | None],
+    steps: int,
+    generator: torch.Generator,
+) -> list[Proposal | None]:
+    """Best Bernstein proposal of each cell, all columns at first (interface: `types.Searcher`).
+
+    A `FloatBernstein` start is improved; from a `FloatHS` the subspace is the span of the top
+    singular vectors of diag(sqrt w) A T, carried back by T: far better than those of A alone.
+    """
+    dtype = working_dtype(A, eps)
+    dictionary = (A.double() / eps.double()[:, None, None]).to(dtype)
+    base = torch.eye(A.shape[2], dtype=dtype, device=A.device).repeat(len(A), 1, 1)
+    first = [
+        _start(A[cell].double(), float(eps[cell]), start[cell], dtype) for cell in range(len(A))
+    ]
+    cuts = [max(1, round(CUT * (A.shape[2] - solution.rank))) for solution in first]
+    descent = Descent(base, dictionary, first, cuts, ATTEMPT, generator, paired=True)
+    descent.run(steps)
+    return [_proposal(best, float(eps[cell])) for cell, best in enumerate(descent.best)]
+
+
+def _start(A: torch.Tensor, eps: float, start: Proposal | None, dtype: torch.dtype) -> Factors:
+    m, n = A.shape
+    witness = start.witness if start else None
+    if isinstance(witness, FloatBernstein):
+        return _resumed(witness, n, eps, A.device, dtype)
+    weights, T = A.new_full((m,), 1.0 / m), torch.eye(n, dtype=A.dtype, device=A.device)
+    if isinstance(witness, FloatHS):
+        weights, T = torch.from_numpy(witness.w).to(A), torch.from_numpy(witness.T).to(A)
+    p = max(1, round(OVERSHOOT * start.rank)) if start else 1
+    return _subspace_start(A / eps, weights, T, min(p, m, T.shape[1]), dtype)
+
+
+def _subspace_start(
+    A: torch.Tensor, weights: torch.Tensor, T: torch.Tensor, p: int, dtype: torch.dtype
+) -> Factors:
+    """G by weighted ridge regression on a span V of p directions; X Y = (I - G A)(I - V V^T)."""
+    m, n = A.shape
+    Vt = torch.linalg.svd(weights.sqrt()[:, None] * (A @ T), full_matrices=False).Vh
+    V, rest = torch.linalg.qr(T @ Vt[:p].mT, mode="complete").Q.split([p, n - p], dim=1)
+    image = A @ V
+    weighted = (m * weights)[:, None] * image
+    gram = image.mT @ weighted
+    floor = torch.linalg.eigvalsh(gram)[0].clamp_min(1e-12 * gram.diagonal().mean())
+    identity = torch.eye(n, dtype=A.dtype, device=A.device)
+    best = None
+    for ridge in RIDGES:
+        G = V @ torch.linalg.solve(gram + ridge * floor * identity[:p, :p], weighted.mT)
+        remainder = identity - G @ A
+        costs = (remainder @ V @ V.mT).abs().sum(dim=1) + G.abs().sum(dim=1)
+        loss = float((costs - TARGET).clamp_min(0).pow(1.5).mean())
+        if best is None or loss < best[0]:
+            best = loss, G, remainder @ rest
+    _, G, X = best
+    return unsolved(G.to(dtype), X.to(dtype), rest.mT.to(dtype).contiguous())
+
+
+def _resumed(
+    witness: FloatBernstein, n: int, eps: float, device: torch.device, dtype: torch.dtype
+) -> Factors:
+    columns = torch.from_numpy(witness.columns).to(device)
+    G, X, Y = (
+        torch.from_numpy(np.ascontiguousarray(part)).to(device, dtype)
+        for part in (witness.G, witness.X, witness.Y)
+    )
+    rows = G.new_zeros(n, G.shape[1]), X.new_zeros(n, X.shape[1])
+    spread = Y.new_zeros(Y.shape[0], n)
+    rows[0][columns], rows[1][columns], spread[:, columns] = G * eps, X, Y
+    dropped = torch.ones(n, dtype=torch.bool, device=device)
+    dropped[columns] = False
+    return Factors(*rows, spread, dropped, torch.zeros_like(dropped))
+
+
+def _proposal(best: Factors, eps: float) -> Proposal | None:
+    kept = ~(best.dropped | best.failing)
+    rank = int(kept.sum()) - best.rank
+    if rank < 1:
+        return None
+    columns = kept.nonzero()[:, 0].cpu().numpy()
+    G, X, Y = (
+        part.double().cpu().numpy() for part in (best.G[kept] / eps, best.X[kept], best.Y[:, kept])
+    )
+    return Proposal("lower", rank, FloatBernstein(columns, G, X, Y))
