@@ -23,21 +23,23 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from transformers import AttentionInterface, AutoModel, AutoTokenizer, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 
 from softrank_exact import Target
 from softrank_exact.errors import UserError
 
 from .tensorfile import TensorFile
+
+# transformers is imported where it is needed: it takes seconds, and reading needs none of it.
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 FORMAT = "softrank-capture-1"
 DTYPES = {
@@ -261,6 +263,7 @@ def capture(
     *,
     dtype: str = "float64",
     tokens: int | None = None,
+    prefix: int | None = None,
     on_layer: Callable[[str], None] | None = None,
 ) -> Capture:
     """Run a model once and write every attention head to ``path`` (safetensors).
@@ -268,23 +271,28 @@ def capture(
     ``model``: a model folder, a hub name, ``package:NAME/FOLDER`` for a model that ships inside an
     installed package, or a loaded model (whose dtype then stays). ``inputs``: a text (tokenised by
     the model's tokenizer), token ids, or the model's keyword arguments as tensors. ``tokens``: keep
-    the first so many tokens. ``on_layer`` is called with each module's name as it is recorded.
+    the first so many tokens. ``prefix``: also record, for every later query, the weight that it has
+    on the first ``prefix`` keys (what ``CapturedHead.common_support`` retains). ``on_layer`` is
+    called with each module's name as it is recorded.
 
     Tensors of the file, for attention call i: ``layers.i.query`` [batch, head, query_pos, d_head],
     ``layers.i.key`` [batch, key_head, key_pos, d_head], ``layers.i.bias`` (broadcast over batch and
-    head, minus infinity where masked), ``layers.i.weights`` [batch, head, query_pos, key_pos].
+    head, minus infinity where masked), ``layers.i.weights`` [batch, head, query_pos, key_pos] and,
+    with ``prefix``, ``layers.i.retained_mass`` [batch, head, query_pos - prefix].
 
     A model outside the attention interface is run with eager attention and ``output_attentions``,
     with a warning: its heads offer only the object ``matrix``. Raises ``UserError`` for a model
     that cannot be loaded, a sink, soft cap or other argument that changes the logits, weights that
     are NaN, and weights that are not the softmax of what was recorded.
     """
-    network = model if isinstance(model, PreTrainedModel) else _load(str(model), dtype)
+    if prefix is not None and not prefix > 0:
+        raise UserError(f"prefix is {prefix}; accepted: a positive number of keys")
+    network = _load(str(model), dtype) if isinstance(model, str | Path) else model
     text = inputs if isinstance(inputs, str) else None
     arguments = _arguments(str(model), inputs, tokens)
     path = Path(path)
     with TensorFile(path) as file, _quiet_inference(network):
-        recorder = _Recorder(file, _module_names(network), on_layer)
+        recorder = _Recorder(file, _module_names(network), prefix, on_layer)
         if _follows_interface(network):
             _run_recorded(network, arguments, recorder)
         else:
@@ -295,9 +303,10 @@ def capture(
             "model_type": network.config.model_type,
             "revision": getattr(network.config, "_commit_hash", None) or _weights_hash(network),
             "dtype": str(network.dtype).removeprefix("torch."),
+            "prefix": prefix,
             "text_sha256": None if text is None else hashlib.sha256(text.encode()).hexdigest(),
             "input_ids": _listed(arguments.get("input_ids")),
-            "transformers": transformers.__version__,
+            "transformers": version("transformers"),
             "torch": torch.__version__,
             "layers": recorder.layers,
         }
@@ -312,11 +321,13 @@ class _Recorder:
         self,
         file: TensorFile,
         names: Mapping[int, str],
+        prefix: int | None,
         on_layer: Callable[[str], None] | None,
     ) -> None:
         self.layers: list[dict[str, Any]] = []
         self._file = file
         self._names = names
+        self._prefix = prefix
         self._on_layer = on_layer
 
     def attention(
@@ -354,7 +365,11 @@ class _Recorder:
 
     def _add(self, name: str, weights: torch.Tensor, *, key_heads: int, scaling: float) -> None:
         batch, heads, m, n = weights.shape
-        self._file.add(f"layers.{len(self.layers)}.weights", weights)
+        place = f"layers.{len(self.layers)}"
+        self._file.add(f"{place}.weights", weights)
+        if self._prefix is not None:
+            late = weights[..., self._prefix :, : self._prefix].double()
+            self._file.add(f"{place}.retained_mass", late.sum(dim=-1))
         self.layers.append(
             {
                 "module": name,
@@ -385,13 +400,14 @@ def _record(
     return _recorder.get().attention(module, query, key, value, attention_mask, scaling, arguments)
 
 
-AttentionInterface.register(_IMPLEMENTATION, _record)
-ALL_MASK_ATTENTION_FUNCTIONS.register(_IMPLEMENTATION, eager_mask)
-
-
 def _run_recorded(
     network: PreTrainedModel, arguments: Mapping[str, torch.Tensor], recorder: _Recorder
 ) -> None:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+
+    AttentionInterface.register(_IMPLEMENTATION, _record)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(_IMPLEMENTATION, eager_mask)
     before = network.config._attn_implementation
     token = _recorder.set(recorder)
     try:
@@ -447,8 +463,10 @@ def _eager_function(module: torch.nn.Module) -> Callable[..., tuple[torch.Tensor
 
 def _follows_interface(network: PreTrainedModel) -> bool:
     """Whether every modeling file used has an eager attention function behind the interface."""
-    modelling = [m for m in network.modules() if isinstance(m, PreTrainedModel)]
-    return all(m._can_set_attn_implementation() for m in modelling) and any(
+    from transformers import PreTrainedModel
+
+    models = [m for m in network.modules() if isinstance(m, PreTrainedModel)]
+    return all(m._can_set_attn_implementation() for m in models) and any(
         hasattr(sys.modules[type(m).__module__], "eager_attention_forward")
         for m in network.modules()
     )
@@ -557,6 +575,8 @@ def package_folder(name: str) -> Path:
 
 
 def _load(model: str, dtype: str) -> PreTrainedModel:
+    from transformers import AutoModel
+
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     try:
@@ -575,7 +595,7 @@ def _location(model: str) -> str:
 
 
 def _name(model: str | Path | PreTrainedModel) -> str:
-    if isinstance(model, PreTrainedModel):
+    if not isinstance(model, str | Path):
         return model.name_or_path or type(model).__name__
     return Path(model).name if Path(model).is_dir() else str(model)
 
@@ -590,6 +610,8 @@ def _arguments(model: str, inputs: Inputs, tokens: int | None) -> dict[str, torc
 
 
 def _tokenise(model: str, text: str) -> list[int]:
+    from transformers import AutoTokenizer
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(_location(model))
     except (OSError, ValueError) as error:

@@ -85,7 +85,7 @@ def gram_bounds(M: torch.Tensor) -> GramBounds:
     """
     _require(M)
     m, q = M.shape[-2:]
-    V = _eigenvectors(M)
+    V = eigenvectors(M)
     image = M @ V
     gram = image.mT @ image
     diagonal = gram.diagonal(dim1=-2, dim2=-1)
@@ -114,18 +114,22 @@ def singular_values(M: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return lower.flip(-1), upper.flip(-1)
 
 
-def tail_energy(M: torch.Tensor, k: int) -> torch.Tensor:
+def tail_energy(M: torch.Tensor, k: torch.Tensor | int) -> torch.Tensor:
     """A lower bound of the squared singular values of M beyond the k largest, summed.
 
-    M: [..., m, q] float64; returns [...], at least 0 (no eigenvalue of M^T M is negative).
+    M: [..., m, q] float64, k: one for all or [...]; returns [...], at least 0 (no eigenvalue of
+    M^T M is negative).
     """
     gram = gram_bounds(M)
-    bottom = gram.below[..., : max(M.shape[-1] - k, 0)].clamp_min(0.0).sum(dim=-1)
+    # Sorted upwards: the largest k come last.
+    place = torch.arange(M.shape[-1], 0, -1, device=M.device)
+    beyond = place > torch.as_tensor(k, device=M.device)[..., None]
+    bottom = torch.where(beyond, gram.below.clamp_min(0.0), 0.0).sum(dim=-1)
     return torch.where(gram.defect < 0.5, _down(bottom / (1 + gram.defect)), 0.0)
 
 
 def hilbert_schmidt_ratio(
-    A: torch.Tensor, d: torch.Tensor, T: torch.Tensor, k: int
+    A: torch.Tensor, d: torch.Tensor, T: torch.Tensor, k: torch.Tensor | int
 ) -> torch.Tensor:
     """A lower bound of tail_k(diag(d) A T)^2 / (sum d^2 max_j ||T_j||^2) (MATH 5.2).
 
@@ -143,7 +147,7 @@ def hilbert_schmidt_ratio(
     return _down(kept**2 / weight)
 
 
-def frobenius_tail_ratio(A: torch.Tensor, k: int) -> torch.Tensor:
+def frobenius_tail_ratio(A: torch.Tensor, k: torch.Tensor | int) -> torch.Tensor:
     """A lower bound of tail_k(A)^2 / m: above hi^2 it proves r >= k + 1 at hi (MATH 5.2).
 
     A: [..., m, n] float64; returns [...].
@@ -161,7 +165,8 @@ def _require(*arrays: torch.Tensor) -> None:
             raise UserError(f"an array has shape {tuple(array.shape)}; accepted: axes up to 4096")
 
 
-def _eigenvectors(M: torch.Tensor) -> torch.Tensor:
+def eigenvectors(M: torch.Tensor) -> torch.Tensor:
+    """Approximate eigenvectors of M^T M, [..., q, q]."""
     gram = M.mT @ M
     try:
         vectors: torch.Tensor = torch.linalg.eigh(gram).eigenvectors

@@ -272,8 +272,14 @@ def test_a_model_that_returns_no_weights_is_refused(
 
 
 def test_common_support_block_is_renormalised_with_its_mass(tmp_path: Path) -> None:
-    head = capture(build(FAMILIES["llama"][0]), IDS, tmp_path / "c").head(1, 0)
+    from safetensors.numpy import load_file
+
+    found = capture(build(FAMILIES["llama"][0]), IDS, tmp_path / "c", prefix=4)
+    head = found.head(1, 0)
     block = head.common_support(4)
+    recorded = load_file(found.path)["layers.1.retained_mass"]
+    assert recorded.shape == (1, 4, 6)
+    np.testing.assert_allclose(recorded[0, 0], block.retained_mass)
     assert block.matrix.shape == (6, 4)
     assert block.bias is None
     np.testing.assert_allclose(block.retained_mass, head.matrix[4:, :4].sum(axis=1))

@@ -1,0 +1,446 @@
+"""The float verbs of the command line: bracket, capture, recheck."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from softrank_exact import Target, display
+from softrank_exact.certificate import SUFFIX, Certificate, load_certificate
+from softrank_exact.errors import UserError
+from softrank_exact.inputs import Tensors, load_matrix, load_qk, read_tensors, row_sum_warning
+from softrank_exact.scalars import parse_epsilon
+from softrank_exact.selftest import self_test
+
+from .bracket import Bracket, bracket
+from .capture import CapturedHead, capture, is_capture, load_capture
+from .recheck import OBJECT_TENSORS, WITNESS_TENSORS, CellReport, Recheck, recheck
+
+OK, NOT_VERIFIED, INTERRUPTED = 0, 1, 130
+
+Effort = Literal["fast", "thorough"]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and no tables.")]
+Layer = Annotated[int | None, typer.Option(help="Layer, counted from 0.")]
+Head = Annotated[int | None, typer.Option(help="Head of the layer, counted from 0.")]
+Device = Annotated[str, typer.Option(help="torch device, cpu or cuda.")]
+Scale = Annotated[str, typer.Option(help="For qk: the factor of Q K^T.")]
+OverSqrt = Annotated[int, typer.Option(help="For qk: d, to divide Q K^T by sqrt(d).")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command("bracket")(bracket_command)
+    app.command("capture")(capture_command)
+    app.command("recheck")(recheck_command)
+
+
+# --- bracket -----------------------------------------------------------------------------------
+
+
+def bracket_command(
+    file: Annotated[
+        Path, typer.Argument(help="A matrix: .npy, .npz, .safetensors or .pt; or a capture.")
+    ],
+    eps: Annotated[str, typer.Option(help='Tolerances, such as "1/4" or "0.5,1/4".')],
+    object: Annotated[
+        str, typer.Option(help="What FILE holds or which object of a capture: matrix, logits, qk.")
+    ] = "matrix",
+    effort: Annotated[Effort, typer.Option(help="Budget of the search, in steps.")] = "fast",
+    seconds: Annotated[
+        float | None, typer.Option(help="Search for so long instead (not deterministic).")
+    ] = None,
+    warm: Annotated[
+        Path | None, typer.Option(help="A certificate of the same shape to start from.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Name of the tensor in the file.")] = None,
+    layer: Layer = None,
+    head: Head = None,
+    prefix: Annotated[
+        int | None,
+        typer.Option(help="Of a causal captured head: late queries against so many early keys."),
+    ] = None,
+    scale: Scale = "1",
+    over_sqrt: OverSqrt = 1,
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    device: Device = "cpu",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=f"Write the certificate, *{SUFFIX}.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Search for a bracket L <= r_eps <= U and certify it."""
+    self_test()
+    torch.set_num_threads(1)
+    tolerances = [parse_epsilon(text) for text in eps.split(",")]
+    if output is not None and not output.name.endswith(SUFFIX):
+        raise UserError(f"-o is {output}; accepted: a name that ends in {SUFFIX}")
+    target, where = _bracket_target(
+        file, min(tolerances), object, key, layer, head, prefix, scale, over_sqrt
+    )
+    start = perf_counter()
+    found = _search(
+        target, tolerances, effort, device, seed, seconds, None if warm is None else _warm(warm)
+    )
+    saved = _save(found, output)
+    elapsed = perf_counter() - start
+    if as_json:
+        shown = [
+            _bracket_json(one, str(file), name, elapsed)
+            for one, name in zip(found, saved, strict=True)
+        ]
+        display.say_json(shown[0] if len(shown) == 1 else shown)
+    else:
+        for one, name in zip(found, saved, strict=True):
+            _say_bracket(one, where, name, elapsed)
+    if any(one.interrupted for one in found):
+        display.note("interrupted: these are the best brackets proven until then")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _bracket_target(
+    file: Path,
+    eps: Fraction,
+    object: str,
+    key: str | None,
+    layer: int | None,
+    head: int | None,
+    prefix: int | None,
+    scale: str,
+    over_sqrt: int,
+) -> tuple[Target, str]:
+    if object not in ("matrix", "logits", "qk"):
+        raise UserError(f"--object is {object!r}; accepted: matrix, logits, qk")
+    if file.suffix == ".safetensors" and is_capture(file):
+        chosen = _captured(file, layer, head, prefix)
+        return chosen.target(object, eps), f"{file}: layer {layer}, head {head}"
+    if prefix is not None:
+        raise UserError(f"--prefix needs a capture, and {file} is none")
+    if object == "qk":
+        Q, K, bias = load_qk(file)
+        return Target.qk(Q, K, eps, scale=scale, over_sqrt=over_sqrt, bias=bias), str(file)
+    loaded = load_matrix(file, key, layer, head, masks=object == "logits")
+    if object == "logits":
+        return Target.logits(loaded.values, eps), loaded.where
+    warning = row_sum_warning(loaded.values)
+    if warning is not None:
+        display.note(warning)
+    return Target.matrix(loaded.values, eps), loaded.where
+
+
+def _captured(file: Path, layer: int | None, head: int | None, prefix: int | None) -> CapturedHead:
+    if layer is None or head is None:
+        raise UserError(f"{file} is a capture; accepted: with --layer and --head")
+    chosen = load_capture(file).head(layer, head)
+    if prefix is None:
+        return chosen
+    block = chosen.common_support(prefix)
+    assert block.retained_mass is not None
+    mass = block.retained_mass
+    display.note(
+        f"common support: {len(mass)} queries against the first {prefix} keys, which keep between "
+        f"{mass.min():.3g} and {mass.max():.3g} of each query's weight"
+    )
+    return block
+
+
+def _warm(path: Path) -> Certificate:
+    return load_certificate(path)
+
+
+def _search(
+    target: Target,
+    tolerances: list[Fraction],
+    effort: Effort,
+    device: str,
+    seed: int,
+    seconds: float | None,
+    warm: Certificate | None,
+) -> list[Bracket]:
+    """The brackets, one per tolerance, with the best so far shown on stderr."""
+    with display.progress() as bar:
+        task = bar.add_task("searching", total=None)
+
+        def show(best: Bracket) -> None:
+            words = f"{best.lower} <= r_eps <= {best.upper} at eps = {display.exact(best.epsilon)}"
+            bar.update(task, advance=1, description=words)
+
+        found: Sequence[Bracket] = bracket(
+            target, tolerances, effort, device, seed, seconds=seconds, warm=warm, progress=show
+        )
+    return list(found)
+
+
+def _save(found: list[Bracket], output: Path | None) -> list[Path | None]:
+    """Save one file, or one for each tolerance with the tolerance in its name."""
+    if output is None:
+        return [None] * len(found)
+    if len(found) == 1:
+        return [found[0].save(output)]
+    stem = output.name.removesuffix(SUFFIX)
+    return [
+        one.save(output.with_name(f"{stem}-eps{str(one.epsilon).replace('/', '_')}{SUFFIX}"))
+        for one in found
+    ]
+
+
+def _bracket_json(one: Bracket, file: str, saved: Path | None, seconds: float) -> dict[str, Any]:
+    target = one.cell.target
+    return {
+        "file": file,
+        "object": target.object,
+        "shape": list(target.shape),
+        "epsilon": display.ratio(one.epsilon),
+        "lower": one.lower,
+        "upper": one.upper,
+        "exact": one.exact,
+        "alpha": display.ratio(target.alpha),
+        "budget": target.budget(one.epsilon),
+        "claims": [display.claim_json(verdict) for verdict in one.certificate.verdicts],
+        "seconds": round(seconds, 3),
+        "certificate": None if saved is None else str(saved),
+    }
+
+
+def _say_bracket(one: Bracket, where: str, saved: Path | None, seconds: float) -> None:
+    audit, target = one.certificate.audit, one.cell.target
+    display.say(f"{display.bracket_line(audit)}, {where}")
+    display.stderr().print(display.claims_table(audit.verdicts))
+    display.note(
+        f"alpha {display.above(target.alpha)} ({target.budget(one.epsilon)}), {seconds:.2f} s, "
+        f"{'nothing written: no -o' if saved is None else f'written to {saved}'}"
+    )
+
+
+# --- capture -----------------------------------------------------------------------------------
+
+
+def capture_command(
+    model: Annotated[
+        str,
+        typer.Argument(help="A model folder, a hub name, or package:NAME/FOLDER."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The capture, *.safetensors.")],
+    text: Annotated[str | None, typer.Option(help="The input as text.")] = None,
+    text_file: Annotated[Path | None, typer.Option(help="The input as a text file.")] = None,
+    ids: Annotated[
+        Path | None, typer.Option(help='Token ids: a JSON list, or an object with "ids".')
+    ] = None,
+    pixels: Annotated[
+        Path | None, typer.Option(help="pixel_values [batch, channel, row, column] as .npy.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Keep the first so many tokens.")] = None,
+    prefix: Annotated[
+        int | None,
+        typer.Option(help="Record the weight that later queries keep on so many first keys."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float64, float32, bfloat16 or float16.")] = "float64",
+    as_json: Json = False,
+) -> None:
+    """Record what every attention head of a transformers model multiplies."""
+    inputs = _inputs(text, text_file, ids, pixels, dtype)
+    with display.progress() as bar, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        task = bar.add_task("attention layers", total=None)
+        recorded = capture(
+            model,
+            inputs,
+            output,
+            dtype=dtype,
+            tokens=tokens,
+            prefix=prefix,
+            on_layer=lambda name: bar.advance(task),
+        )
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            display.note(f"warning: {warning.message}")
+    heads = sum(layer["heads"] for layer in recorded.layers)
+    if as_json:
+        display.say_json({"file": str(output), "heads": heads, **recorded.info})
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("layer", "module", "heads", "key heads", "queries x keys", "scale"):
+        table.add_column(name)
+    for i, layer in enumerate(recorded.layers):
+        m, n = layer["shape"]
+        scale = f"{float.fromhex(layer['scaling']):.6g}"
+        table.add_row(
+            str(i),
+            layer["module"],
+            str(layer["heads"]),
+            str(layer["key_heads"]),
+            f"{m} x {n}",
+            scale,
+        )
+    display.stderr().print(table)
+    display.say(
+        f"{heads} heads in {len(recorded.layers)} layers of {recorded.info['model']} "
+        f"({recorded.info['dtype']}) written to {output}"
+    )
+
+
+def _inputs(
+    text: str | None, text_file: Path | None, ids: Path | None, pixels: Path | None, dtype: str
+) -> Any:
+    given = {"--text": text, "--text-file": text_file, "--ids": ids, "--pixels": pixels}
+    if sum(value is not None for value in given.values()) != 1:
+        raise UserError(f"the input is not given once; accepted: one of {', '.join(given)}")
+    if text is not None:
+        return text
+    if text_file is not None:
+        return _read_text(text_file)
+    if ids is not None:
+        return _read_ids(ids)
+    assert pixels is not None
+    values = read_tensors(pixels)
+    if set(values) != {""}:
+        raise UserError(f"{pixels} has named arrays; accepted: one array, .npy")
+    return {"pixel_values": torch.from_numpy(values[""]).to(getattr(torch, dtype, torch.float64))}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as UTF-8 text: {error}") from None
+
+
+def _read_ids(path: Path) -> list[int]:
+    try:
+        loaded = json.loads(_read_text(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    ids = loaded.get("ids") if isinstance(loaded, dict) else loaded
+    if not (isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids)):
+        raise UserError(f'{path} holds no token ids; accepted: a JSON list, or {{"ids": [...]}}')
+    return ids
+
+
+# --- recheck -----------------------------------------------------------------------------------
+
+
+def recheck_command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help=f"Tensors named {', '.join((*OBJECT_TENSORS, *WITNESS_TENSORS))}, "
+            "lower, upper: .npz, .safetensors or .pt; or one attention tensor."
+        ),
+    ],
+    eps: Annotated[str, typer.Option(help='The tolerance, such as "1/4".')],
+    lower: Annotated[int | None, typer.Option(help="Claimed L, instead of the tensor.")] = None,
+    upper: Annotated[int | None, typer.Option(help="Claimed U, instead of the tensor.")] = None,
+    scale: Scale = "1",
+    over_sqrt: OverSqrt = 1,
+    effort: Annotated[
+        Literal["fast", "thorough", "none"],
+        typer.Option(help="Search for claims that come without evidence."),
+    ] = "fast",
+    fast: Annotated[
+        bool, typer.Option("--fast", help="First pass by float64 error analysis.")
+    ] = False,
+    paranoid: Annotated[
+        bool, typer.Option("--paranoid", help="Verify every exact product modulo random primes.")
+    ] = False,
+    device: Device = "cpu",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write certificates into this folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Re-check someone else's torch results, cell by cell."""
+    self_test()
+    torch.set_num_threads(1)
+    tensors, claims = _results(read_tensors(file))
+    claims |= {s: r for s, r in (("lower", lower), ("upper", upper)) if r is not None}
+    with display.progress() as bar:
+        task = bar.add_task("cells", total=None)
+        result = recheck(
+            tensors,
+            eps,
+            **claims,
+            scale=scale,
+            over_sqrt=over_sqrt,
+            effort=None if effort == "none" else effort,
+            fast=fast,
+            paranoid=paranoid,
+            device=device,
+            certificates=output is not None,
+            on_cell=lambda done: bar.update(task, completed=done),
+        )
+    if output is not None:
+        _write_certificates(result, output)
+    if as_json:
+        display.say_json([{"file": str(file), **cell.as_json()} for cell in result.cells])
+    else:
+        _say_recheck(result)
+    raise typer.Exit(OK if result.verified else NOT_VERIFIED)
+
+
+def _results(named: Tensors) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The object and evidence tensors, and the claims, of a file."""
+    if set(named) == {""}:
+        return {"attention": named[""]}, {}
+    claims = {side: named[side] for side in ("lower", "upper") if side in named}
+    return {name: named[name] for name in named if name not in claims}, claims
+
+
+def _write_certificates(result: Recheck, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in result.cells:
+        assert cell.certificate is not None
+        name = "-".join(["cell", *map(str, cell.index)])
+        cell.certificate.save(folder / f"{name}{SUFFIX}")
+
+
+def _say_recheck(result: Recheck) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("cell", "claim", "verdict", "needed", "found", "margin", "by", "alpha"):
+        table.add_column(name, no_wrap=True)
+    counts: dict[str, int] = {}
+    for cell in result.cells:
+        for verdict, method in zip(cell.verdicts, cell.methods, strict=True):
+            counts[verdict.verdict] = counts.get(verdict.verdict, 0) + 1
+            needed, found, margin = display.numbers(verdict.finding)
+            table.add_row(
+                str(list(cell.index)),
+                display.inequality(verdict),
+                Text(verdict.verdict, style=display.STYLES[verdict.verdict]),
+                *(needed, found, margin),
+                f"{method} ({verdict.kind})",
+                f"{display.above(cell.alpha)} ({cell.budget})",
+            )
+    display.stderr().print(table)
+    for line in _ledger_lines(result.cells):
+        display.note(line)
+    for note in result.notes:
+        display.note(note)
+    if result.paranoia is not None:
+        display.note(
+            f"paranoid: {result.paranoia.products} products verified modulo random primes; a false "
+            f"one passed with probability below {display.above(result.paranoia.false_accept)}"
+        )
+    words = ", ".join(f"{counts[word]} {word}" for word in sorted(counts, reverse=True))
+    display.say(f"{len(result.cells)} cells on {result.device}: {words}")
+
+
+def _ledger_lines(cells: Sequence[CellReport]) -> list[str]:
+    """The largest entry of every line of the ledgers."""
+    largest: dict[str, Fraction] = {}
+    for cell in cells:
+        for line in cell.ledger:
+            largest[line.source] = max(largest.get(line.source, line.bound), line.bound)
+    return [
+        f"ledger, largest of all cells: {name}: {display.above(bound)}"
+        for name, bound in largest.items()
+    ]
