@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from importlib.resources import files
 from multiprocessing import get_context
@@ -135,27 +136,33 @@ def one_head(path: Path, layer: int, head: int) -> Row:
 
 
 def table(rows: list[Row]) -> Table:
-    """head, L, U, margins, alpha, seconds, verdict."""
+    """One line a head, (layer, head); margins as docs/certificate-format.md normalises them."""
     shown = Table(
         title=f"MiniLM, {TOKENS} tokens, exact softmax of Q and K, eps = {EPSILON}",
         box=box.SIMPLE_HEAD,
     )
-    shown.add_column("layer, head")
+    shown.add_column("head", no_wrap=True)
     for name in ("L", "U", "margin of L", "margin of U", "alpha", "seconds"):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=True)
     shown.add_column("both checkers")
     for row in rows:
         shown.add_row(
             f"{row.layer}, {row.head}",
             str(row.lower),
             str(row.upper),
-            display.below(row.lower_margin),
-            display.below(row.upper_margin),
-            display.above(row.alpha),
+            short(row.lower_margin, ROUND_FLOOR),
+            short(row.upper_margin, ROUND_FLOOR),
+            short(row.alpha, ROUND_CEILING),
             f"{row.seconds:.1f}",
             row.verdict,
         )
     return shown
+
+
+def short(value: Fraction, rounding: str) -> str:
+    """Three digits, rounded to the side that claims less."""
+    with localcontext(prec=3, rounding=rounding):
+        return f"{Decimal(value.numerator) / Decimal(value.denominator):.2e}"
 
 
 if __name__ == "__main__":

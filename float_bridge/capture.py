@@ -576,9 +576,11 @@ def package_folder(name: str) -> Path:
 
 def _load(model: str, dtype: str) -> PreTrainedModel:
     from transformers import AutoModel
+    from transformers.utils import logging
 
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    logging.disable_progress_bar()
     try:
         network: PreTrainedModel = AutoModel.from_pretrained(
             _location(model), dtype=DTYPES[dtype], trust_remote_code=False
