@@ -70,7 +70,8 @@ def _tensor(given: Any, name: str) -> torch.Tensor:
         if given.dtype.kind not in "fiu" or given.dtype.itemsize > 8:
             raise UserError(f"{name} has dtype {given.dtype}; accepted: {accepted}")
         if given.dtype.kind == "u":
-            given = np.minimum(given, 1 << 62).astype(np.int64)
+            # Larger ones would wrap around; they are refused with the other integers.
+            given = np.minimum(given.astype(np.float64), 2.0**60).astype(np.int64)
         given = torch.from_numpy(np.ascontiguousarray(given))
     if not isinstance(given, torch.Tensor):
         raise UserError(f"{name} is a {type(given).__name__}; accepted: {accepted}")

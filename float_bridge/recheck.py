@@ -135,7 +135,8 @@ def recheck(
             "paranoid verifies exact products and fast makes none; accepted: one of them"
         )
     paranoia = Paranoia() if paranoid else None
-    first = _FirstPass(torch.device(device), fast, paranoia, check_device(device))
+    name = check_device(device)
+    first = _FirstPass(torch.device(device), fast, paranoia, name)
     reports: list[CellReport] = []
     for start in range(0, job.count, CHUNK):
         part = job.part(start, min(start + CHUNK, job.count))
