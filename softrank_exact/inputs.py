@@ -8,6 +8,8 @@ from a path to a mapping of names to numpy arrays.
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -25,6 +27,8 @@ from .targets import real_matrix
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 MAX_HEADER = 100 << 20
+# What numpy raises for a damaged file, besides OSError.
+_BROKEN = (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 # Rows of half-precision attention weights sum to one within this.
 ROW_SUM_TOLERANCE = 2.0**-8
 
@@ -114,20 +118,18 @@ def read_tensors(path: Path) -> Tensors:
 
     Raises ``UserError``.
     """
-    suffix = path.suffix
     try:
-        if suffix == ".npy":
-            return {"": np.load(path, allow_pickle=False)}
-        if suffix == ".npz":
-            return _Archive(np.load(path, allow_pickle=False), path)
-        if suffix == ".safetensors":
+        if path.suffix in (".npy", ".npz"):
+            loaded = np.load(path, allow_pickle=False)
+            return {"": loaded} if isinstance(loaded, np.ndarray) else _Archive(loaded, path)
+        if path.suffix == ".safetensors":
             return _SafeTensors(path)
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} is not a {suffix} file of numbers: {error}") from None
+    except _BROKEN as error:
+        raise UserError(f"{path} is not a {path.suffix} file of numbers: {error}") from None
     return _read_by_entry_point(path)
 
 
@@ -157,7 +159,7 @@ class _Archive(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         try:
             array: NDArray[Any] = self._archive[name]
-        except ValueError as error:
+        except _BROKEN as error:
             raise UserError(f"{self._path}: {name} is not an array of numbers: {error}") from None
         return array
 
@@ -204,11 +206,11 @@ class _SafeTensors(Mapping[str, NDArray[Any]]):
         size = prod(shape) * np.dtype(_DTYPES[kind]).itemsize
         if not (all(axis >= 0 for axis in shape) and begin >= 0 and end - begin == size):
             raise UserError(f"{where}: shape {shape} does not fit the bytes {begin} to {end}")
+        if self._start + end > self._path.stat().st_size:
+            raise UserError(f"{where}: the file ends within its data")
         with self._path.open("rb") as stream:
             stream.seek(self._start + begin)
             data = stream.read(size)
-        if len(data) != size:
-            raise UserError(f"{where}: the file ends within its data")
         array = np.frombuffer(data, dtype=_DTYPES[kind]).reshape(shape)
         if kind == "BF16":
             # A bfloat16 is the upper half of the float32 of the same value.
