@@ -493,7 +493,7 @@ WELL_FORMED = [case for case in INDEX if case["verdicts"][0][0] != "malformed"]
 
 @pytest.mark.parametrize("case", WELL_FORMED, ids=lambda case: str(case["id"]))
 def test_explain_every_vector(run: Run, case: dict[str, Any]) -> None:
-    code, out, err = run("explain", "--json", str(VECTORS / case["file"]))
+    _, out, err = run("explain", "--json", str(VECTORS / case["file"]))
     told = json.loads(out)
     assert [[c["verdict"], c["code"]] for c in told["claims"]] == case["verdicts"]
     assert err == ""
