@@ -580,7 +580,7 @@ def _load(model: str, dtype: str) -> PreTrainedModel:
 
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         network: PreTrainedModel = AutoModel.from_pretrained(
             _location(model), dtype=DTYPES[dtype], trust_remote_code=False

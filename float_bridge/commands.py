@@ -423,8 +423,6 @@ def _say_recheck(result: Recheck) -> None:
     display.stderr().print(table)
     for line in _ledger_lines(result.cells):
         display.note(line)
-    for note in result.notes:
-        display.note(note)
     if result.paranoia is not None:
         display.note(
             f"paranoid: {result.paranoia.products} products verified modulo random primes; a false "

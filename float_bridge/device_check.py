@@ -47,7 +47,7 @@ def bernstein_found(
     """
     b, _, c = N.shape
     unit = [g * den * s for g, s in zip(g_scale, xy_scale, strict=True)]
-    ones = torch.eye(c, dtype=torch.int64, device=N.digits.device).expand(b, c, c)
+    ones = torch.eye(c, dtype=torch.int64, device=N.digits[0].device).expand(b, c, c)
     residual = (
         DeviceLimbs.of(ones).times(unit)
         - multiply(G, N).times(xy_scale)
@@ -73,11 +73,11 @@ def tail_found(
     """
     b, _, q = M.shape
     square = q_scale**2
-    ones = torch.eye(q, dtype=torch.int64, device=M.digits.device).expand(b, q, q)
+    ones = torch.eye(q, dtype=torch.int64, device=M.digits[0].device).expand(b, q, q)
     defects = (multiply(Q.T, Q) - DeviceLimbs.of(ones).times([square] * b)).absolute().sums()
     image = multiply(M, Q)
     gram = multiply(image.T, image)
-    diagonals = DeviceLimbs(gram.digits.diagonal(dim1=-2, dim2=-1)).integers()
+    diagonals = gram.diagonal().integers()
     absolute = gram.absolute().sums()
     found: list[Fraction | None] = []
     for i in range(b):

@@ -3,12 +3,14 @@
 An integer array is stored as balanced 21-bit digits, x = sum_t digits[t] 2^(21 t), each digit an
 integer in [-2^20, 2^20]. With an inner dimension of at most 2^12 every partial sum of a digit
 product is an integer of absolute value at most 2^52, exact in float64 in any order of summation.
-At most min(L, L') <= 2^9 such sums share a weight and add up in int64. A carry maps the sum to a
-digit in [-2^20, 2^20). What is assumed of a device (docs/recheck.md):
+A carry maps v to c = round(v / 2^21) and the digit v - 2^21 c; both are exact for |v| < 2^53. What
+is carried into a weight is at most 2^32 for each product added to the weight below, of which there
+are at most 2^9, so that a product, a digit and a carry together stay below 2^53. What is assumed of
+a device (docs/recheck.md):
 
-1. float64 multiplication and addition (fused or not, in any order) are exact whenever the exact
-   result is an integer of absolute value at most 2^53: IEEE binary64, with no emulated,
-   reduced-precision or Strassen-like mode;
+1. float64 multiplication, addition (fused or not, in any order) and rounding to an integer are
+   exact whenever the exact result is an integer of absolute value at most 2^53 or such an integer
+   times 2^-21: IEEE binary64, with no emulated, reduced-precision or Strassen-like mode;
 2. int64 addition, subtraction and shifts wrap nothing below 2^63 and shift arithmetically;
 3. conversions between the two are exact for integers of absolute value at most 2^53.
 
@@ -19,9 +21,10 @@ product modulo random primes on the CPU, in int64 arithmetic that shares nothing
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache, reduce
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,8 @@ from numpy.typing import NDArray
 from softrank_exact.errors import UserError
 
 WIDTH = 21
-HALF = 1 << (WIDTH - 1)
+BASE = 1 << WIDTH
+HALF = BASE >> 1
 MAX_INNER = 1 << 12
 MAX_DIGITS = 1 << 9
 # Primes between 2^30 and 2^31 (the prime-counting function at both ends).
@@ -43,26 +47,31 @@ ROUNDS = 2
 class DeviceLimbs:
     """An exact integer array of any shape on a torch device, immutable by convention.
 
-    ``digits``: float64 [L, ...], L >= 1, every entry an integer in [-2^20, 2^20].
+    ``digits``: at least one float64 tensor, all of one shape, entries integers in [-2^20, 2^20].
     """
 
-    def __init__(self, digits: torch.Tensor) -> None:
+    def __init__(self, digits: list[torch.Tensor]) -> None:
         self.digits = digits
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.digits.shape[1:])
+        return tuple(self.digits[0].shape)
 
     @classmethod
     def of(cls, values: torch.Tensor) -> DeviceLimbs:
         """From int64 values within +-2^62. Raises ``OverflowError`` beyond, ``TypeError`` else."""
         if values.dtype != torch.int64:
             raise TypeError("exact integers come as int64")
-        if values.numel() and not (
-            int(values.min()) >= -(1 << 62) and int(values.max()) <= 1 << 62
-        ):
+        least, most = torch.aminmax(values) if values.numel() else (0, 0)
+        largest = max(-int(least), int(most))
+        if not largest <= 1 << 62:
             raise OverflowError("an int64 entry is outside +-2^62")
-        return cls(_carried([values]))
+        digits = []
+        while largest > HALF:
+            carry = (values + HALF) >> WIDTH
+            digits.append((values - (carry << WIDTH)).to(torch.float64))
+            values, largest = carry, (largest + HALF) >> WIDTH
+        return cls([*digits, values.to(torch.float64)])
 
     @classmethod
     def of_integers(cls, values: list[int], device: torch.device) -> DeviceLimbs:
@@ -72,7 +81,7 @@ class DeviceLimbs:
             carries = [(value + HALF) >> WIDTH for value in values]
             digits.append([v - (c << WIDTH) for v, c in zip(values, carries, strict=True)])
             values = carries
-        return cls(torch.tensor(digits, dtype=torch.float64, device=device))
+        return cls([torch.tensor(digit, dtype=torch.float64, device=device) for digit in digits])
 
     def __matmul__(self, other: DeviceLimbs) -> DeviceLimbs:
         """The exact product, batched as torch.matmul.
@@ -82,59 +91,63 @@ class DeviceLimbs:
         inner = self.shape[-1]
         if inner > MAX_INNER:
             raise OverflowError("the inner dimension is above 2^12")
-        _require_few_digits(self, other)
         # Digit products of one weight share a float64 sum while it stays within 2^52.
-        together = MAX_INNER // max(inner, 1)
-        sums = []
-        for pairs in _pairs_by_weight(len(self.digits), len(other.digits)):
-            parts = []
-            for start in range(0, len(pairs), together):
-                chosen = pairs[start : start + together]
-                left = torch.cat([self.digits[s] for s, _ in chosen], dim=-1)
-                right = torch.cat([other.digits[t] for _, t in chosen], dim=-2)
-                parts.append((left @ right).to(torch.int64))
-            sums.append(torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0])
-        return DeviceLimbs(_carried(sums))
+        return self._combined(other, torch.matmul, MAX_INNER // max(inner, 1))
 
     def __mul__(self, other: DeviceLimbs) -> DeviceLimbs:
         """The exact entrywise product, with broadcasting."""
-        _require_few_digits(self, other)
+        return self._combined(other, torch.mul, MAX_INNER)
+
+    def _combined(self, other: DeviceLimbs, product: Any, together: int) -> DeviceLimbs:
+        if min(len(self.digits), len(other.digits)) > MAX_DIGITS:
+            raise OverflowError("an operand has over 2^9 digits")
         sums = []
         for pairs in _pairs_by_weight(len(self.digits), len(other.digits)):
-            total = reduce(torch.add, (self.digits[s] * other.digits[t] for s, t in pairs))
-            sums.append(total.to(torch.int64))
+            parts = (product(self.digits[s], other.digits[t]) for s, t in pairs)
+            sums.append([reduce(torch.Tensor.add_, group) for group in _groups(parts, together)])
         return DeviceLimbs(_carried(sums))
 
     def __sub__(self, other: DeviceLimbs) -> DeviceLimbs:
         """The exact difference, with broadcasting."""
         length = max(len(self.digits), len(other.digits))
-        a, b = _padded(self.digits, length), _padded(other.digits, length)
-        return DeviceLimbs(_carried([(a[t] - b[t]).to(torch.int64) for t in range(length)]))
+        a, b = self._padded(length), other._padded(length)
+        return DeviceLimbs(_carried([[x - y] for x, y in zip(a, b, strict=True)]))
+
+    def _padded(self, length: int) -> list[torch.Tensor]:
+        zero = torch.zeros_like(self.digits[0])
+        return self.digits + [zero] * (length - len(self.digits))
 
     @property
     def T(self) -> DeviceLimbs:
         """The transpose of the last two axes."""
-        return DeviceLimbs(self.digits.mT)
+        return DeviceLimbs([digit.mT for digit in self.digits])
+
+    def diagonal(self) -> DeviceLimbs:
+        """The diagonals of the last two axes."""
+        return DeviceLimbs([digit.diagonal(dim1=-2, dim2=-1) for digit in self.digits])
 
     def times(self, factors: list[int]) -> DeviceLimbs:
         """Every matrix of a batch [b, m, n] times its own Python integer."""
         if all(factor == 1 for factor in factors):
             return self
-        scalars = DeviceLimbs.of_integers(factors, self.digits.device)
-        return self * DeviceLimbs(scalars.digits[:, :, None, None])
+        scalars = DeviceLimbs.of_integers(factors, self.digits[0].device)
+        return self * DeviceLimbs([digit[:, None, None] for digit in scalars.digits])
 
     def absolute(self) -> DeviceLimbs:
-        """Entrywise absolute values, by the sign of the highest non-zero digit."""
-        sign = torch.zeros_like(self.digits[0])
-        for digit in self.digits:
-            sign = torch.where(digit != 0, torch.sign(digit), sign)
-        return DeviceLimbs(self.digits * sign)
+        """Entrywise absolute values, by the sign of the highest non-zero digit.
+
+        Below a non-zero digit of weight 2^(21 t) the rest is less than 2^(21 t) (2^-1 + 2^-21).
+        """
+        sign = torch.sign(self.digits[-1])
+        for digit in self.digits[-2::-1]:
+            sign = torch.where(sign == 0, torch.sign(digit), sign)
+        return DeviceLimbs([digit * sign for digit in self.digits])
 
     def sums(self) -> NDArray[Any]:
         """Exact sums along the last axis, an array of Python integers."""
         if self.shape[-1] > MAX_INNER:
             raise OverflowError("the summed axis is longer than 2^12")
-        return _joined(self.digits.sum(dim=-1))
+        return _joined([digit.sum(dim=-1) for digit in self.digits])
 
     def integers(self) -> NDArray[Any]:
         """The entries, an array of Python integers."""
@@ -147,43 +160,44 @@ def _pairs_by_weight(rows: int, columns: int) -> Iterator[list[tuple[int, int]]]
         yield [(s, weight - s) for s in range(first, min(rows, weight + 1))]
 
 
-def _require_few_digits(a: DeviceLimbs, b: DeviceLimbs) -> None:
-    if min(len(a.digits), len(b.digits)) > MAX_DIGITS:
-        raise OverflowError("an operand has over 2^9 digits")
+def _groups(parts: Iterator[torch.Tensor], size: int) -> Iterator[Iterator[torch.Tensor]]:
+    """The parts in groups of at most ``size``, each to be used up before the next."""
+    for first in parts:
+        yield chain([first], islice(parts, size - 1))
 
 
-def _carried(sums: list[torch.Tensor]) -> torch.Tensor:
-    """Digits of sum_t sums[t] 2^(21 t), top zero digits dropped (at least one digit stays)."""
+def _carried(sums: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+    """Digits of sum_t (sum of sums[t]) 2^(21 t), top zero digits dropped (at least one stays).
+
+    Every tensor holds integers of at most 2^52.
+    """
     digits = []
-    carry = torch.zeros_like(sums[0])
-    for part in sums:
-        digit, carry = _split(part + carry)
+    carry = torch.zeros((), dtype=torch.float64, device=sums[0][0].device)
+    for parts in sums:
+        digit, carries = carry, []
+        for part in parts:
+            digit, more = _split(part + digit)
+            carries.append(more)
         digits.append(digit)
-    while bool(torch.any(carry != 0)):
+        carry = reduce(torch.add, carries)
+    while bool(torch.any(carry)):
         digit, carry = _split(carry)
         digits.append(digit)
-    while len(digits) > 1 and not bool(torch.any(digits[-1] != 0)):
+    while len(digits) > 1 and not bool(torch.any(digits[-1])):
         digits.pop()
-    return torch.stack(digits)
+    return digits
 
 
 def _split(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    carry = (values + HALF) >> WIDTH
-    return (values - (carry << WIDTH)).to(torch.float64), carry
+    carry = torch.round(values * (1.0 / BASE))
+    return torch.sub(values, carry, alpha=BASE), carry
 
 
-def _padded(digits: torch.Tensor, length: int) -> torch.Tensor:
-    missing = length - len(digits)
-    if not missing:
-        return digits
-    return torch.cat([digits, digits.new_zeros((missing, *digits.shape[1:]))])
-
-
-def _joined(digits: torch.Tensor) -> NDArray[Any]:
-    parts = digits.to("cpu").to(torch.int64).numpy()
+def _joined(digits: list[torch.Tensor]) -> NDArray[Any]:
+    parts = [digit.to("cpu").to(torch.int64).numpy() for digit in digits]
     joined = parts[-1].astype(object)
     for part in parts[-2::-1]:
-        joined = joined * (1 << WIDTH) + part
+        joined = joined * BASE + part
     return np.asarray(joined, dtype=object)
 
 
@@ -270,7 +284,7 @@ def random_prime() -> int:
 
 
 def _digits(limbs: DeviceLimbs) -> NDArray[np.int64]:
-    digits: NDArray[np.int64] = limbs.digits.to("cpu").to(torch.int64).numpy()
+    digits: NDArray[np.int64] = torch.stack(limbs.digits).to("cpu").to(torch.int64).numpy()
     return digits
 
 

@@ -26,7 +26,6 @@ from softrank_exact.kernel.check import Finding
 from softrank_exact.scalars import parse_epsilon
 from softrank_exact.targets import GRID, ROOM, Contribution, Number
 
-from . import classical
 from .batch_targets import BatchTargets, float_logits, matrix_targets, softmax_targets
 from .cells import Cells, as_cells, index_of
 from .evidence import Evidence, lower_evidence, upper_evidence
@@ -34,7 +33,9 @@ from .products import DeviceLimbs, Paranoia, check_device
 
 OBJECT_TENSORS = ("attention", "logits", "Q", "K", "bias")
 WITNESS_TENSORS = ("X", "Y", "B", "G", "U", "S", "Vh")
-CHUNK = 32
+# Cells judged at once: so many that a chunk of 128 x 128 cells stays in a CPU's cache.
+CPU_CHUNK = 8
+DEVICE_CHUNK = 256
 Effort = Literal["fast", "thorough"]
 
 
@@ -82,15 +83,11 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Recheck:
-    """All cells in order; ``device``: where the first pass ran; ``paranoia``: its record, if any.
-
-    ``notes``: what else was found about the tensors given.
-    """
+    """All cells in order, the device of the first pass, and the record of ``paranoid``."""
 
     cells: tuple[CellReport, ...]
     device: str
     paranoia: Paranoia | None
-    notes: tuple[str, ...]
 
     @property
     def verified(self) -> bool:
@@ -121,7 +118,7 @@ def recheck(
     matrix, and what separates them from the softmax is charged. Evidence, in the same mapping:
     factors ``X`` [..., m, k], ``Y`` [..., k, n]; a reconstruction ``B`` [..., m, n]; a
     decomposition ``U``, ``S``, ``Vh``; for lower claims ``G`` [..., n, m], G A near the identity
-    (MATH 5.3), or singular values ``S`` (their tail, 5.2). Any real dtype, any device.
+    (MATH 5.3), or singular values ``S`` (their tail, recomputed, 5.2). Any real dtype, any device.
 
     ``lower``, ``upper``: claimed ranks, one for all cells or [...]; None: no such claim. A claim
     without evidence is searched for with ``effort`` (None: not at all). ``fast``: the first pass by
@@ -138,8 +135,9 @@ def recheck(
     name = check_device(device)
     first = _FirstPass(torch.device(device), fast, paranoia, name)
     reports: list[CellReport] = []
-    for start in range(0, job.count, CHUNK):
-        part = job.part(start, min(start + CHUNK, job.count))
+    chunk = CPU_CHUNK if first.device.type == "cpu" else DEVICE_CHUNK
+    for start in range(0, job.count, chunk):
+        part = job.part(start, min(start + chunk, job.count))
         proven = first.run(part)
         for i in range(part.count):
             index = index_of(start + i, job.batch)
@@ -147,7 +145,7 @@ def recheck(
             reports.append(report or _settle(part, proven, i, index, effort, certificates))
             if on_cell is not None:
                 on_cell(len(reports))
-    return Recheck(tuple(reports), first.name, paranoia, _notes(job))
+    return Recheck(tuple(reports), first.name, paranoia)
 
 
 # --- the job ------------------------------------------------------------------------------------
@@ -324,19 +322,6 @@ def _with_stored_weights(target: Target, weights: np.ndarray, dtype: str) -> Tar
     return Target(declared, N, ledger)
 
 
-def _notes(job: _Job) -> tuple[str, ...]:
-    if "S" not in job.tensors or job.object != "matrix":
-        return ()
-    given = job.tensors["S"].values[:, 0]
-    low, high = classical.singular_values(job.tensors["attention"].values)
-    off = torch.maximum(low - given, given - high).clamp_min(0.0).amax(dim=-1)
-    worst = int(off.argmax())
-    return (
-        f"singular values as given are at most {float(off[worst]):.2g} outside their certified "
-        f"enclosures (cell {list(index_of(worst, job.batch))})",
-    )
-
-
 # --- first pass ---------------------------------------------------------------------------------
 
 
@@ -376,13 +361,15 @@ class _FirstPass:
 
     def run(self, job: _Job) -> _Proven:
         targets = job.batch_targets(self.device)
-        nothing: list[Verdict | None] = [None] * job.count
         evidence = self._evidence(job, targets)
-        verdicts = dict.fromkeys(job.claims, nothing)
+        verdicts = {
+            side: [_trivial(job, side, rank) for rank in job.claims[side]] for side in job.claims
+        }
         if targets is not None:
             for side, known in evidence.items():
                 if known is not None:
-                    verdicts[side] = self._verdicts(job, targets, side, known)
+                    judged = self._verdicts(job, targets, side, known)
+                    verdicts[side] = [a or b for a, b in zip(verdicts[side], judged, strict=True)]
         method = "float64 analysis" if self.fast else f"exact integers on {self.name}"
         return _Proven(targets, evidence, verdicts, method)
 
@@ -424,6 +411,21 @@ class _FirstPass:
 
 def _reaches(side: str, proven: int, claimed: int) -> bool:
     return proven <= claimed if side == "upper" else proven >= claimed
+
+
+def _trivial(job: _Job, side: str, claimed: int) -> Verdict | None:
+    """The verdict on a claim that needs no witness (docs/certificate-format.md, "trivial")."""
+    softmax, small = job.object != "matrix", job.epsilon < 1
+    if side == "upper":
+        proven = 0 if softmax and not small else min(job.shape)
+        needed, margin = claimed, claimed - proven
+    else:
+        proven = 1 if softmax and small else 0
+        needed, margin = claimed - 1, proven - claimed + 1
+    if not _reaches(side, proven, claimed):
+        return None
+    finding = Finding("ok", Fraction(needed), Fraction(proven), Fraction(margin))
+    return Verdict(side, claimed, "trivial", "verified", finding)
 
 
 def _judge(kind: str, found: Fraction, eps: Fraction, alpha: Fraction) -> Finding:
