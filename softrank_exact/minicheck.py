@@ -216,7 +216,7 @@ def read_layout(header: bytes, body: memoryview) -> tuple[str, dict[str, Tensor]
         require(entry_is_well_typed(entry), "layout")
         begin, end = entry["data_offsets"]
         size = math.prod(entry["shape"]) * ITEM[entry["dtype"]][1]
-        require(begin == position and end == begin + size and end <= len(body), "layout")
+        require(begin == position and end == begin + size, "layout")
         tensors[name] = Tensor(entry["dtype"], entry["shape"], body[begin:end])
         position = end
     require(position == len(body), "layout")

@@ -315,6 +315,11 @@ def test_trivial_for_a_softmax(epsilon: Any, upper: int, lower: int) -> None:
         assert (verdict.verdict == "verified") is sound
 
 
+def test_only_a_softmax_has_rank_zero_from_epsilon_one_on() -> None:
+    made = integers([[5]], 1, 2).claim("upper", "trivial", 0)
+    assert codes(made.bytes()) == [("rejected", "margin")]
+
+
 def test_factor_charges_alpha_and_counts_every_entry() -> None:
     # A* = 1/3 stored as a float is within alpha of 1/3; the witness is off by 1/12 per entry.
     third = 1 / 3
@@ -479,6 +484,13 @@ def test_fantope_by_hand() -> None:
     assert one(made).found == 1
 
 
+def test_fantope_on_a_single_row() -> None:
+    made = integers([[3, 5]], 1, 1)
+    tensors = {"T": [[0], [1]], "w": [[1]], "v": [[0, 0]], "Q": [[[1]]]}
+    verdict = one(made.claim("lower", "fantope", 1, {"q_scale": 1}, **tensors))
+    assert (verdict.verdict, verdict.found) == ("verified", 24)
+
+
 def test_fantope_takes_the_count_of_the_rank() -> None:
     # H_j = diag(9, 4) - c e_j e_j^T with c = 1 for both rows: the sums of the smallest are known.
     made = integers([[3, 0], [0, 2]], 1, "1/2")
@@ -617,6 +629,14 @@ def test_qk(scale: str, over_sqrt: int, masked: bool) -> None:
         judge_distance(made, logits, 2**59)
 
 
+def test_qk_of_one_coordinate() -> None:
+    made = draft("qk", (1, 2), 1, "1/2", scale="0x1/0x1", over_sqrt="0x3")
+    made.put("target.Q", "F64", [[-1.5]]).put("target.K", "F64", [[2.0], [-7.0]])
+    with mpmath.workprec(500):
+        root = mpmath.sqrt(3)
+        judge_distance(made, [[-3 / root, mpmath.mpf("10.5") / root]], 2**50)
+
+
 def test_qk_of_extreme_floats() -> None:
     extra = {"scale": "0x1/0x1", "over_sqrt": "0x2"}
     made = draft("qk", (2, 2), 2**40, "1/2", Fraction(1, 2**70), **extra)
@@ -739,6 +759,39 @@ def test_size(data: bytes) -> None:
     assert malformed(data) == "size"
 
 
+def test_the_longest_header_and_the_most_claims() -> None:
+    made = logits()
+    made.claims.extend(made.claims * 63)
+    made.meta["provenance"] = {"by": ""}
+    length = len(canonical(made.header()))
+    made.meta["provenance"] = {"by": "x" * (2**20 - length)}
+    data = made.bytes()
+    assert data[:8] == struct.pack("<Q", 2**20)
+    assert codes(data) == [("verified", "ok")] * 64
+
+
+def test_long_integers_are_refused_whatever_the_interpreter_allows() -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        assert malformed(retext(lambda text: text.replace("[0,", f"[{'9' * 4301},", 1))) == "json"
+        assert malformed(retext(lambda text: text.replace("[0,", f"[-{'9' * 4300},", 1))) == (
+            "layout"
+        )
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+def test_no_more_is_read_than_a_file_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(bytes(100))
+    assert len(minicheck.read(str(path))) == 100
+    monkeypatch.setattr(minicheck, "MAX_FILE", 10)
+    assert len(minicheck.read(str(path))) == 11
+
+
 def test_too_large_a_file_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = sound().bytes()
     monkeypatch.setattr(minicheck, "MAX_FILE", len(data))
@@ -814,6 +867,8 @@ def same(data: bytes) -> bytes:
         (lambda header: header["target.N"].update(shape=[-4, -4]), same),
         (lambda header: header["target.N"].update(shape=[4, 5]), same),
         (lambda header: header["target.N"].update(shape="44"), same),
+        (lambda header: header["target.N"].update(shape=4), same),
+        (lambda header: header["target.N"].update(data_offsets=4), same),
         (lambda header: header["claim0.X"].update(data_offsets=[False, 48]), same),
         (lambda header: header["claim0.X"].update(data_offsets=[0]), same),
         (lambda header: header["claim0.X"].update(data_offsets=[0, 47]), same),
@@ -907,6 +962,7 @@ BAD_INTEGERS = [1, None, "1", "0x0", "0x01", "0xA", "-0x1", "0x1/0x1", "0x" + "1
         (("provenance",), ...),
         (("claims",), []),
         (("claims",), {}),
+        (("claims",), 3),
         (("claims",), [{"side": "lower", "kind": "trivial", "rank": 0, "params": {}}] * 65),
         (("claims",), [{"side": "lower", "kind": "trivial", "rank": 0, "params": {}}, 3]),
         (("claims",), ...),
@@ -920,6 +976,7 @@ BAD_INTEGERS = [1, None, "1", "0x0", "0x01", "0xA", "-0x1", "0x1/0x1", "0x" + "1
         (("target", "shape"), [4, 4097]),
         (("target", "shape"), [4, True]),
         (("target", "shape"), "44"),
+        (("target", "shape"), 4),
         (("target", "sha256"), "0" * 63),
         (("target", "sha256"), "A" * 64),
         (("target", "sha256"), 1),
@@ -940,6 +997,7 @@ BAD_INTEGERS = [1, None, "1", "0x0", "0x01", "0xA", "-0x1", "0x1/0x1", "0x" + "1
         (("claims", 3, "rank"), 0),
         (("claims", 0, "other"), 1),
         (("claims", 0, "params"), []),
+        (("claims", 0, "params"), 1),
         (("claims", 0, "params"), {}),
         (("claims", 0, "params", "other"), "0x1"),
         (("claims", 5, "params"), {"scale": "0x1"}),
@@ -1001,6 +1059,7 @@ def retensor(made: Draft, name: str, dtype: str, shape: list[int]) -> Draft:
         retensor(sound(), "claim3.d", "I32", [3]),
         retensor(sound(), "claim3.Q", "I32", [0, 0]),
         retensor(sound(), "claim3.Q", "I32", [2, 2]),
+        retensor(retensor(sound(), "claim3.Q", "I32", [0, 0]), "claim3.T", "I32", [4, 0]),
         retensor(sound(), "claim3.Q", "I32", [1]),
         retensor(sound(), "claim4.w", "I32", [3, 4]),
         retensor(sound(), "claim4.Q", "I32", [4, 2, 2]),
@@ -1022,9 +1081,17 @@ def test_tensors(made: Draft) -> None:
     assert malformed(made.bytes()) == "tensors"
 
 
-@pytest.mark.parametrize("name", list(sound().tensors))
-def test_a_missing_tensor(name: str) -> None:
-    made = sound()
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (make, name)
+        for make in (sound, qk, logits)
+        for name in make().tensors
+        if name != "target.bias"
+    ],
+)
+def test_a_missing_tensor(make: Callable[[], Draft], name: str) -> None:
+    made = make()
     del made.tensors[name]
     assert malformed(made.bytes()) == "tensors"
 
@@ -1086,6 +1153,20 @@ def test_a_zero_test_matrix_is_malformed(name: str) -> None:
     made = sound()
     dtype, shape, _ = made.tensors[name]
     assert malformed(retensor(made, name, dtype, shape).bytes()) == "value"
+
+
+def test_a_fantope_over_no_rows_is_malformed() -> None:
+    made = integers([[1, 0], [0, 1]], 1, 0).claim("lower", "fantope", 1, {"q_scale": 1})
+    for name, shape in (("T", [2, 1]), ("w", [0, 2]), ("v", [0, 2]), ("Q", [0, 1, 1])):
+        retensor(made, f"claim0.{name}", "I32", shape)
+    assert malformed(made.bytes()) == "value"
+
+
+@pytest.mark.parametrize("entry", [2**62, -(2**62)])
+def test_the_largest_integers(entry: int) -> None:
+    made = integers([[entry]], 2**62, 0).claim("upper", "factor", 1, {"scale": 1})
+    made.put("claim0.X", "I32", [[1]]).put("claim0.Y", "I32", [[entry >> 62]])
+    assert codes(made.bytes()) == [("verified", "ok")]
 
 
 def test_fantope_weights_must_belong_to_the_nonzero_rows() -> None:
@@ -1402,7 +1483,7 @@ def test_a_contradiction_outranks_everything(
     monkeypatch.setitem(minicheck.JUDGES, "trivial", lambda *_: always)
     arguments = [str(path), str(files["broken"]), str(files["absent"])]
     assert minicheck.main(arguments) == 70
-    assert "contradict" in capsys.readouterr().err
+    assert "contradict each other" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
