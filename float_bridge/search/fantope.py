@@ -1,9 +1,14 @@
-"""Fantope-Bernstein witnesses (MATH 5.4) in floating point.
+"""Fantope-Bernstein witnesses (MATH 5.4) in floating point, with v = 0: v has not paid so far.
 
-Of every column j the sum phi_j of the q - k smallest eigenvalues of H_j is concave in its own
-weights p^j = (eps^2 w^j, v^j), scaled to sum one; T is shared. Adam ascends the soft minimum of the
-phi_j over T and each phi_j over its own weights. Where few columns fail, their rows of T are set to
-zero, which takes them out of the claim. On success the target is k + 1.
+For column j let G_j = T^T A^T diag(w^j) A T / eps^2, sum w^j = 1, and s_j the largest s for which
+the q - k smallest eigenvalues of G_j - s T_j^T T_j have a sum >= 0. The claim k + 1 holds when
+every s_j > 1. Unlike the sums at s = 1 the s_j do not change with the scale of T, so that an ascent
+does not end in a T that collapses. The sum is the least tr(P H_j) over projectors P of rank q - k:
+s_j <= tr(P G_j) / T_j P T_j^T, with equality at the minimiser. So the projector at the last s gives
+the next s (Dinkelbach's method) and the gradients by T and by w^j.
+
+Adam ascends the soft minimum of the log s_j over T, and each log s_j over its own w^j. Where few
+columns fail, their rows of T are set to zero, which takes them out of the claim. On success k grows.
 """
 
 from __future__ import annotations
@@ -19,9 +24,9 @@ from .hilbert_schmidt import normalised, working_dtype
 from .types import Proposal
 
 WEIGHT_RATE, T_RATE = 0.1, 0.02
-SHARPNESS = 20.0  # of the soft minimum over columns, for rows of T of norm about one
+SHARPNESS = 30.0  # of the soft minimum
+LEAST_RATIO, LARGEST_RATIO = 0.05, 3.0  # within which s_j is followed
 BARRIER = 1e-3  # on the mean log of the q - k smallest eigenvalues of T^T T: T keeps its rank
-FRESH_V = -5.0  # logit of v at a Hilbert-Schmidt start, against the logarithm of w
 NEVER = -1e4  # logit of a weight that is zero
 SLACK = 1e-5  # least phi_j / max |T_l|^2 that counts as success: rounding to integers costs some
 DROP_EVERY, DROP_ROUNDS = 10, 3
@@ -39,7 +44,7 @@ def fantope(
     """Best Fantope proposal of each cell (interface: `types.Searcher`).
 
     Begins at a `FloatFantope` or `FloatHS` start and aims above its rank; a cell with neither, or
-    whose rank cannot grow, keeps its own kind's start or None.
+    whose rank does not grow, keeps its start if that is of this kind, else None.
     """
     A, eps = normalised(A, eps)
     found = [p if p and isinstance(p.witness, FloatFantope) else None for p in start]
@@ -54,7 +59,7 @@ def fantope(
 
 @dataclass(frozen=True)
 class _Point:
-    """Where one cell begins: T (n, q), logits (n, m + n) of p^j, the k that it aims at."""
+    """Where one cell begins: T (n, q), logits (n, m) of the w^j, the k that it aims at."""
 
     cell: int
     k: int
@@ -68,7 +73,7 @@ def _chunks(
     """The cells to search in batches of bounded size, cells of like q together."""
     limit = min(A.shape[1:])
     points = [
-        _point(cell, A[cell], float(eps[cell]), proposal.rank, proposal.witness)
+        _point(cell, A[cell], proposal)
         for cell, proposal in enumerate(start)
         if proposal is not None
         and proposal.rank < limit
@@ -85,36 +90,26 @@ def _chunks(
         yield chunk
 
 
-def _columns(k: int, n: int) -> int:
-    return min(n, int(1.4 * k) + 6)
-
-
-def _point(
-    cell: int, A: torch.Tensor, eps: float, rank: int, witness: FloatHS | FloatFantope
-) -> _Point:
-    m, n = A.shape
+def _point(cell: int, A: torch.Tensor, proposal: Proposal) -> _Point:
+    n = A.shape[1]
+    witness = proposal.witness
+    assert isinstance(witness, FloatHS | FloatFantope)
     T = torch.from_numpy(witness.T).to(A)
-    w = torch.from_numpy(witness.w).to(A)
-    own = torch.arange(n, device=A.device)
+    logits = torch.from_numpy(witness.w).to(A).log().clamp_min(NEVER)
     if isinstance(witness, FloatHS):
-        M = w.sqrt()[:, None] * (A @ T)
-        q = min(T.shape[1], _columns(rank, n))
+        q = min(T.shape[1], int(1.4 * proposal.rank) + 6)
+        M = (logits / 2).exp()[:, None] * (A @ T)
         T = T @ torch.linalg.eigh(M.mT @ M).eigenvectors[:, -q:]
-        logits = torch.full((n, m + n), FRESH_V, dtype=A.dtype, device=A.device)
-        logits[:, :m] = w.log()
+        logits = logits.expand(n, -1)
     else:
-        v = torch.from_numpy(witness.v).to(A)
-        known = torch.cat([eps**2 * w, v], dim=1).log()
         kept = (T != 0).any(dim=1)
-        logits = known.mean(dim=0).expand(n, -1).clone()
+        known, logits = logits, logits.mean(dim=0).expand(n, -1).clone()
         logits[kept] = known
-    logits = logits.clamp_min(NEVER)
-    logits[own, m + own] = NEVER  # v_j^j multiplies zero
-    return _Point(cell, rank, T, logits)
+    return _Point(cell, proposal.rank, T, logits)
 
 
 class _Ascent:
-    """The state of one chunk: T (b, n, q) padded with zero columns, logits (b, n, m + n)."""
+    """The state of one chunk: T (b, n, q) padded with zero columns, logits (b, n, m), s (b, n)."""
 
     def __init__(
         self,
@@ -134,28 +129,28 @@ class _Ascent:
         for cell, point in enumerate(points):
             self.T[cell, :, : self.q[cell]] = point.T
         self.logits = torch.stack([point.logits for point in points]).to(dtype)
+        self.s = torch.ones(A.shape[::2], dtype=dtype, device=A.device)
         self.best: list[tuple[int, torch.Tensor, torch.Tensor] | None] = [None] * len(points)
         self._widen()
 
     def run(self, steps: int) -> None:
         adam = self._adam()
         for step in range(steps):
-            phi = self._set_gradients()
-            if self._raise_targets(phi, dropping=step % DROP_EVERY == 0) and self._widen():
+            self._set_gradients()
+            if self._raise_targets(dropping=step % DROP_EVERY == 0) and self._widen():
                 adam = self._adam()
                 self._set_gradients()
             adam.step()
 
     def proposals(self) -> list[Proposal | None]:
-        m = self.A.shape[1]
         found: list[Proposal | None] = []
-        for eps, best in zip(self.eps.tolist(), self.best, strict=True):
+        for best in self.best:
             if best is None:
                 found.append(None)
                 continue
-            rank, T, p = best
-            w, v = p[:, :m] / eps**2, p[:, m:]
-            witness = FloatFantope(rank, T.cpu().numpy(), w.cpu().numpy(), v.cpu().numpy())
+            rank, T, w = best
+            v = torch.zeros(len(w), len(T), dtype=w.dtype)
+            witness = FloatFantope(rank, T.cpu().numpy(), w.cpu().numpy(), v.numpy())
             found.append(Proposal("lower", rank, witness))
         return found
 
@@ -164,32 +159,32 @@ class _Ascent:
             [{"params": [self.logits], "lr": WEIGHT_RATE}, {"params": [self.T], "lr": T_RATE}]
         )
 
-    def _set_gradients(self) -> torch.Tensor:
-        """phi (b, n); gradients of phi_j by its logits and of the soft minimum by T.
-
-        The gradient of a sum of smallest eigenvalues is the projector onto their eigenvectors.
-        """
+    def _set_gradients(self) -> None:
+        """One Dinkelbach step of every s_j; gradients of log s_j and of their soft minimum."""
         b, m, n = self.A.shape
         T, q = self.T, self.T.shape[2]
-        own = torch.arange(n, device=T.device)
-        p = self.logits.softmax(dim=2)
-        X = torch.cat([self.A @ T, T], dim=1)
-        eigenvalues, vectors = torch.linalg.eigh(self._padded(_forms(p, X, T)))
+        w = self.logits.softmax(dim=2)
+        image = self.A @ T
+        H = _forms(w, image, T, self.s)
         size = max(q - k for q, k in zip(self.q, self.k, strict=True))
-        active = self._active(size, T)
-        phi = (eigenvalues[:, :, :size] * active[:, None, :]).sum(dim=2)
-        U = (vectors[:, :, :, :size] * active[:, None, None, :]).permute(0, 2, 1, 3)
-        U = U.reshape(b, q, n * size)
-        XU = (X @ U).view(b, m + n, n, size)
-        energy = XU.square().sum(dim=3).mT
-        self.logits.grad = -p * (energy - (p * energy).sum(dim=2, keepdim=True))
-        c = (-SHARPNESS * phi).softmax(dim=1)
-        weights = c[:, :, None] * p
-        weights[:, own, m + own] = -c
-        slope = (XU * weights.mT[..., None]).reshape(b, m + n, n * size) @ U.mT
-        slope = self.A.mT @ slope[:, :m] + slope[:, m:] + self._barrier_slope(active)
-        self.T.grad = -2.0 * slope * self._real_columns(T)[:, None, :]
-        return phi
+        active = self._active(size)
+        U = torch.linalg.eigh(self._padded(H)).eigenvectors[:, :, :, :size]
+        own = (T[:, :, None, :] @ U)[:, :, 0] * active[:, None, :]  # (b, n, size)
+        U = (U * active[:, None, None, :]).permute(0, 2, 1, 3).reshape(b, q, n * size)
+        projected = (image @ U).view(b, m, n, size)
+        energy = projected.square().sum(dim=3).mT  # A_i K_j A_i^T / eps^2, (b, n, m)
+        tiny = torch.finfo(T.dtype).tiny
+        gain = (w * energy).sum(dim=2).clamp_min(tiny)
+        cost = own.square().sum(dim=2).clamp_min(tiny)  # (K_j)_jj
+        self.s = (gain / cost).clamp(LEAST_RATIO, LARGEST_RATIO)
+        self.logits.grad = w * (1.0 - energy / gain[:, :, None])
+        c = (-SHARPNESS * self.s.log()).softmax(dim=1)
+        share = w * (c / gain)[:, :, None]
+        slope = (projected * share.mT[..., None]).reshape(b, m, n * size) @ U.mT
+        slope = self.A.mT @ slope + self._barrier_slope(active)
+        U = U.view(b, q, n, size)
+        slope -= torch.einsum("bjd,bqjd->bjq", own * (c / cost)[:, :, None], U)
+        self.T.grad = -2.0 * slope * self._real_columns()[:, None, :]
 
     def _barrier_slope(self, active: torch.Tensor) -> torch.Tensor:
         size = active.shape[1]
@@ -199,27 +194,27 @@ class _Ascent:
         R = vectors[:, :, :size]
         return BARRIER * (self.T @ (R * share[:, None, :])) @ R.mT
 
-    def _active(self, size: int, like: torch.Tensor) -> torch.Tensor:
+    def _active(self, size: int) -> torch.Tensor:
         """1 for the q - k smallest eigenvalues of each cell, (b, size)."""
         counts = [[q - k] for q, k in zip(self.q, self.k, strict=True)]
-        index = torch.arange(size, device=like.device)
-        return (index < torch.tensor(counts, device=like.device)).to(like)
+        index = torch.arange(size, device=self.T.device)
+        return (index < torch.tensor(counts, device=self.T.device)).to(self.T)
 
-    def _real_columns(self, like: torch.Tensor) -> torch.Tensor:
-        index = torch.arange(like.shape[2], device=like.device)
-        return (index < torch.tensor(self.q, device=like.device)[:, None]).to(like)
+    def _real_columns(self) -> torch.Tensor:
+        index = torch.arange(self.T.shape[2], device=self.T.device)
+        return (index < torch.tensor(self.q, device=self.T.device)[:, None]).to(self.T)
 
     def _padded(self, H: torch.Tensor) -> torch.Tensor:
         """H (b, s, q, q) with the padding's eigenvalues above all others."""
-        padding = 1.0 - self._real_columns(self.T)
+        padding = 1.0 - self._real_columns()
         height = 1.0 + H.abs().sum(dim=3).amax(dim=(1, 2))
         return H + torch.diag_embed(padding * height[:, None])[:, None]
 
-    def _raise_targets(self, phi: torch.Tensor, dropping: bool) -> bool:
+    def _raise_targets(self, dropping: bool) -> bool:
         """Try to conclude every cell, dropping columns that fail; True if some k has grown."""
         grown = False
-        most = DROP_SHARE * phi.shape[1] if dropping else 0
-        failing = phi <= 0
+        most = DROP_SHARE * self.s.shape[1] if dropping else 0
+        failing = self.s <= 1.0
         for cell in (failing.sum(dim=1) <= most).nonzero()[:, 0].tolist():
             while self.k[cell] < self._limit(cell) and self._conclude(cell, failing[cell], most):
                 self.k[cell] += 1
@@ -227,23 +222,22 @@ class _Ascent:
         return grown
 
     def _limit(self, cell: int) -> int:
-        return min(*self.A.shape[1:], self.q[cell])
+        """k stays below q and below both sides of A."""
+        return min(*self.A.shape[1:], self.q[cell]) - 1
 
     def _conclude(self, cell: int, failing: torch.Tensor, most: float) -> bool:
         """In float64: does the cell's point, without its failing columns, prove rank k + 1?"""
-        m = self.A.shape[1]
         for _ in range(DROP_ROUNDS):
             T = self.T[cell, :, : self.q[cell]].double().clone()
             T[failing] = 0.0
-            p = self.logits[cell, ~failing].double().softmax(dim=1)
-            p[:, m:] *= ~failing
-            p = p / p.sum(dim=1, keepdim=True)
-            X = torch.cat([self.exact[cell] @ T, T])
-            eigenvalues = torch.linalg.eigvalsh(_forms(p[None], X[None], T[None, ~failing])[0])
-            phi = eigenvalues[:, : self.q[cell] - self.k[cell]].sum(dim=1)
-            weak = phi <= SLACK * T.square().sum(dim=1).max()
-            if not bool(weak.any()):
-                self.best[cell] = (self.k[cell] + 1, T, p)
+            w = self.logits[cell, ~failing].double().softmax(dim=1)
+            own = T[~failing]
+            ones = torch.ones(1, len(own), dtype=T.dtype, device=T.device)
+            H = _forms(w[None], (self.exact[cell] @ T)[None], own[None], ones)[0]
+            phi = torch.linalg.eigvalsh(H)[:, : self.q[cell] - self.k[cell]].sum(dim=1)
+            weak = ~(phi > SLACK * T.square().sum(dim=1).max())
+            if len(own) and not bool(weak.any()):
+                self.best[cell] = (self.k[cell] + 1, T, w)
                 return True
             failing = failing.clone()
             failing[(~failing).nonzero()[weak, 0]] = True
@@ -255,24 +249,25 @@ class _Ascent:
         """Give cells whose k has come close to q more columns, small ones; True if T changed."""
         n = self.A.shape[2]
         wanted = [
-            max(q, _columns(k, n)) if q - k < 3 else q for q, k in zip(self.q, self.k, strict=True)
+            max(q, min(n, int(1.25 * k) + 5)) if q < 1.12 * k + 3 else q
+            for q, k in zip(self.q, self.k, strict=True)
         ]
         if wanted == self.q:
             return False
         wide = torch.zeros(*self.T.shape[:2], max(*wanted, self.T.shape[2])).to(self.T)
         wide[:, :, : self.T.shape[2]] = self.T
         for cell, (old, new) in enumerate(zip(self.q, wanted, strict=True)):
-            noise = torch.randn(
-                n, new - old, generator=self.generator, device=self.generator.device
-            )
+            noise = torch.randn(n, new - old, generator=self.generator, device=wide.device)
             wide[cell, :, old:new] = 0.1 / n**0.5 * noise.to(wide)
         self.T, self.q = wide, wanted
         return True
 
 
-def _forms(p: torch.Tensor, X: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """H_j (b, s, q, q) = X^T diag(p^j) X - own_j^T own_j; X (b, m + n, q), own (b, s, q)."""
-    b, rows, q = X.shape
-    pairs = (X[..., :, None] * X[..., None, :]).reshape(b, rows, q * q)
-    H = (p @ pairs).reshape(b, -1, q, q)
-    return H - own[..., :, None] * own[..., None, :]
+def _forms(
+    w: torch.Tensor, image: torch.Tensor, own: torch.Tensor, s: torch.Tensor
+) -> torch.Tensor:
+    """image^T diag(w^j) image - s_j own_j^T own_j, (b, n, q, q); w (b, n, m), image (b, m, q)."""
+    b, m, q = image.shape
+    pairs = (image[..., :, None] * image[..., None, :]).reshape(b, m, q * q)
+    G = (w @ pairs).reshape(b, -1, q, q)
+    return G - own[..., :, None] * (own * s[..., None])[..., None, :]
