@@ -8,7 +8,7 @@ s_j <= tr(P G_j) / T_j P T_j^T, with equality at the minimiser. So the projector
 the next s (Dinkelbach's method) and the gradients by T and by w^j.
 
 Adam ascends the soft minimum of the log s_j over T, and each log s_j over its own w^j. Where few
-columns fail, their rows of T are set to zero, which takes them out of the claim. On success k grows.
+columns fail, their rows of T are set to zero and leave the claim. On success k grows.
 """
 
 from __future__ import annotations
