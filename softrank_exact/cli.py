@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
+from io import TextIOWrapper
 
 import typer
 
@@ -30,12 +31,19 @@ USAGE, INTERNAL, INTERRUPTED = 2, 70, 128 + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. A user's mistake is one sentence."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Any terminal can then print any file's name.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(given)
+        sys.stdout.flush()
     except UserError as error:
         note(f"softrank: {error}")
         return USAGE
     except SelfTestFailure as error:
+        note(f"softrank: {error}")
+        return INTERNAL
+    except OSError as error:
         note(f"softrank: {error}")
         return INTERNAL
     except KeyboardInterrupt:

@@ -88,7 +88,7 @@ def _blas() -> str:
         loaded = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
         if loaded:
             return "; ".join(
-                f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads, "
+                f"{pool['internal_api']} {pool['version']}, threads: {pool['num_threads']}, "
                 f"{pool.get('architecture', 'architecture unknown')}"
                 for pool in loaded
             )

@@ -142,6 +142,28 @@ def test_checking_never_imports_torch(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
+def softrank(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from softrank_exact.cli import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-c", code, *arguments], text=True, **options)
+
+
+def test_a_name_that_the_terminal_cannot_show(tmp_path: Path) -> None:
+    file = tmp_path / "t\u00eate.softrank.safetensors"
+    shutil.copy(vector("factor"), file)
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = softrank("audit", str(file), env=env, capture_output=True)
+    assert done.returncode == 0
+    assert "t\\xeate.softrank" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_output_is_an_internal_error() -> None:
+    with open("/dev/full", "w") as full:
+        done = softrank("audit", vector("factor"), stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 70
+    assert "Traceback" not in done.stderr
+
+
 # --- certify -----------------------------------------------------------------------------------
 
 
@@ -461,7 +483,7 @@ def test_an_interrupt_during_a_check_verifies_nothing(
 
 
 def test_a_real_interrupt(tmp_path: Path) -> None:
-    """SIGINT to a process that audits a certificate of a thousand rows."""
+    """SIGINT to a process in the middle of a check."""
     code = (
         "import sys, softrank_exact.auditing as a; from softrank_exact.cli import main; "
         "check = a.audit_file\n"
