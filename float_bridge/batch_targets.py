@@ -37,6 +37,11 @@ class BatchTargets:
     def den(self) -> int:
         return 1 << self.bits
 
+    @property
+    def float_exact(self) -> bool:
+        """Whether float64 holds N / 2^bits exactly."""
+        return bool((self.N.abs() <= 1 << 53).all())
+
     def alpha(self, cell: int) -> Fraction:
         """The sum of the cell's ledger, rounded up to a grid of 2^-80."""
         total = sum((line.bound for line in self.ledgers[cell]), Fraction(0))

@@ -434,8 +434,8 @@ def _run_eager(
     attentions = getattr(outputs, "attentions", None)
     if not attentions or any(weights is None for weights in attentions):
         raise UserError(
-            f"{type(network).__name__} returned no attention weights: load it with "
-            'attn_implementation="eager"'
+            f"{type(network).__name__} returned no attention weights: it has none, or has to be "
+            'loaded with attn_implementation="eager"'
         )
     for layer, weights in enumerate(attentions):
         recorder.weights(f"attentions.{layer}", weights)
@@ -444,9 +444,12 @@ def _run_eager(
 def _forward(network: PreTrainedModel, arguments: Mapping[str, Any]) -> Any:
     try:
         return network(**arguments)
-    except (TypeError, IndexError) as error:
+    except UserError:
+        raise
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
         raise UserError(
-            f"{type(network).__name__} does not accept these inputs: {error}"
+            f"{type(network).__name__} cannot run on these inputs in {network.dtype}: {reason}"
         ) from error
 
 
@@ -583,7 +586,7 @@ def _load(model: str, dtype: str) -> PreTrainedModel:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         network: PreTrainedModel = AutoModel.from_pretrained(
-            _location(model), dtype=DTYPES[dtype], trust_remote_code=False
+            _location(model), dtype=DTYPES[dtype], attn_implementation="eager"
         )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]

@@ -12,7 +12,7 @@ With g_k = k u / (1 - k u), the standard bounds used are, entry by entry:
   of it: ``_up`` and ``_down`` multiply by 1 + 2^-36 and 1 - 2^-36.
 
 Everything below 2^-1022 is covered by ``TINY`` = 2^-900 per row, for arrays of at most 2^12 by 2^12
-whose entries are at most 2^60 in absolute value (``_require``).
+whose entries are at most 2^60 in absolute value (``covers``).
 """
 
 from __future__ import annotations
@@ -155,11 +155,16 @@ def frobenius_tail_ratio(A: torch.Tensor, k: torch.Tensor | int) -> torch.Tensor
     return _down(tail_energy(A if A.shape[-2] >= A.shape[-1] else A.mT, k) / A.shape[-2])
 
 
+def covers(*arrays: torch.Tensor) -> bool:
+    """Whether all entries are finite and at most 2^60, as the analysis asks."""
+    return all(bool((array.abs() <= LARGEST).all()) for array in arrays)
+
+
 def _require(*arrays: torch.Tensor) -> None:
     for array in arrays:
         if array.dtype != torch.float64:
             raise UserError(f"an array has dtype {array.dtype}; accepted: torch.float64")
-        if array.numel() and not bool((array.abs() <= LARGEST).all()):
+        if not covers(array):
             raise UserError("an array has an entry beyond 2^60; accepted: finite and smaller")
         if max(array.shape[-2:]) > 1 << 12:
             raise UserError(f"an array has shape {tuple(array.shape)}; accepted: axes up to 4096")

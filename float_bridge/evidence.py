@@ -23,8 +23,6 @@ from .device_check import Multiply, bernstein_found, factor_found, tail_found
 from .products import DeviceLimbs
 
 BITS = 20
-# Integers up to here are exact as float64.
-EXACT = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,10 @@ class Evidence(Protocol):
         """In exact integers; None where nothing is found."""
 
     def float_findings(self, targets: BatchTargets, eps: Fraction) -> list[Finding | None]:
-        """By the float64 analysis, never better than exact."""
+        """By the float64 analysis, never better than exact; all ``covered`` arrays."""
+
+    def covered(self) -> bool:
+        """Whether the analysis of ``classical`` covers the arrays."""
 
     def witness(self, cell: int, A: np.ndarray) -> FloatWitness:
         """The cell's witness for ``softrank_exact.certify``; A: (m, n) float64."""
@@ -70,6 +71,9 @@ class FactorEvidence:
         return [
             Finding(rank, "factor", Fraction(f)) for rank, f in zip(self.ranks, found, strict=True)
         ]
+
+    def covered(self) -> bool:
+        return classical.covers(self.X, self.Y)
 
     @property
     def ranks(self) -> list[int]:
@@ -117,6 +121,9 @@ class BernsteinEvidence:
             for rank, f in zip(self.ranks, found.tolist(), strict=True)
         ]
 
+    def covered(self) -> bool:
+        return classical.covers(self.G, self.X, self.Y)
+
     @property
     def ranks(self) -> list[int]:
         used = (self.X != 0).any(dim=-2).sum(dim=-1)
@@ -158,6 +165,9 @@ class TailEvidence:
             Finding(rank, "hilbert-schmidt", Fraction(f))
             for rank, f in zip(self.ranks, found, strict=True)
         ]
+
+    def covered(self) -> bool:
+        return True
 
     def witness(self, cell: int, A: np.ndarray) -> FloatWitness:
         return frobenius_tail(A, self.ranks[cell])

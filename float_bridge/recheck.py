@@ -394,6 +394,8 @@ class _FirstPass:
         self, job: _Job, targets: BatchTargets, side: str, evidence: Evidence
     ) -> list[Verdict | None]:
         if self.fast:
+            if not (targets.float_exact and evidence.covered()):
+                return [None] * job.count
             found = evidence.float_findings(targets, job.epsilon)
         else:
             multiply = DeviceLimbs.__matmul__ if self.paranoia is None else self.paranoia.multiply

@@ -301,6 +301,13 @@ def test_indices_out_of_range_are_named(layer: int, head: int, tmp_path: Path) -
         found.head(layer, head)
 
 
+def test_inputs_that_the_model_cannot_take_are_named(tmp_path: Path) -> None:
+    model = build(FAMILIES["bert"][0])
+    for inputs in ([99], {"pixel_values": torch.zeros(1)}, IDS * 3):
+        with pytest.raises(UserError, match="BertModel cannot run on these inputs"):
+            capture(model, inputs, tmp_path / "c")
+
+
 def test_other_files_are_not_captures(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"not a tensor file")

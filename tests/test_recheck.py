@@ -476,3 +476,15 @@ def test_entries_of_any_size_get_a_verdict() -> None:
         assert recheck(tensors, EPS, upper=3, effort=None).verified
         result = recheck({"attention": A}, EPS, upper=0, effort="fast")
         assert result.verified == (size < 0.25)
+
+
+def test_fast_leaves_what_its_analysis_does_not_cover_to_the_kernel() -> None:
+    wide = torch.tensor([[2.0**24 + 2.0**-25, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    for A, B in ((wide, wide), (torch.eye(2), torch.full((2, 2), 1e200, dtype=torch.float64))):
+        result = recheck({"attention": A, "B": B}, "1/4", upper=1, effort=None, fast=True)
+        assert result.cells[0].methods == ("kernel",)
+        assert result.cells[0].verdicts[0].verdict == "rejected"
+    one = torch.tensor([[2.0**24 + 2.0**-25], [2.0**24 + 2.0**-25]], dtype=torch.float64)
+    for fast in (False, True):
+        tensors = {"attention": one.expand(2, 2), "X": one, "Y": torch.ones(1, 2)}
+        assert recheck(tensors, "1/4", upper=1, effort=None, fast=fast).verified
