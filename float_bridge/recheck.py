@@ -23,8 +23,10 @@ from softrank_exact.intake.audit import Verdict
 from softrank_exact.intake.document import Claim
 from softrank_exact.intake.target import nearest_integers
 from softrank_exact.kernel.check import Finding
+from softrank_exact.rounding import INT32
 from softrank_exact.scalars import parse_epsilon
 from softrank_exact.targets import GRID, ROOM, Contribution, Number
+from softrank_exact.witness import FloatFactor, FloatWitness
 
 from .batch_targets import BatchTargets, float_logits, matrix_targets, softmax_targets
 from .cells import Cells, as_cells, index_of
@@ -495,7 +497,11 @@ def _by_kernel(
     target: Target, eps: Fraction, side: str, claimed: int, evidence: Evidence, cell: int
 ) -> tuple[Verdict, Claim | None]:
     witness = evidence.witness(cell, target.float_matrix)
-    (judged,) = judge_witnesses(target, eps, [witness])
+    try:
+        (judged,) = judge_witnesses(target, eps, [witness])
+    except UserError:
+        kind = "factor" if isinstance(witness, FloatFactor) else "bernstein"
+        return Verdict(side, claimed, kind, "rejected", _too_large(witness)), None
     claim = judged.claim
     if not _reaches(side, claim.rank, claimed):
         short = Fraction(claimed - claim.rank) * (1 if side == "upper" else -1)
@@ -504,6 +510,14 @@ def _by_kernel(
     word = "verified" if judged.verified else "rejected"
     verdict = Verdict(side, claimed, claim.kind, word, judged.finding)
     return verdict, claim if judged.verified else None
+
+
+def _too_large(witness: FloatWitness) -> Finding:
+    """Why a witness has no integer form."""
+    arrays = (np.abs(value) for value in vars(witness).values() if isinstance(value, np.ndarray))
+    largest = max(Fraction(float(array.max(initial=0.0))) for array in arrays)
+    most = Fraction(INT32)
+    return Finding("value", most, largest, most - largest)
 
 
 def _searched(target: Target, eps: Fraction, effort: Effort | None) -> Sequence[Claim]:
