@@ -24,7 +24,6 @@ from .plugins import Unavailable, load
 from .selftest import SelfTestFailure
 
 GROUP = "softrank.commands"
-CORE = "core"
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 128 + signal.SIGINT
 
 
@@ -75,7 +74,7 @@ def _run(arguments: list[str]) -> int:
 def assemble(verb: str | None) -> tuple[typer.Typer, list[str]]:
     """The application with this verb, or with every verb; and what could not be imported.
 
-    An entry point named as the verb is tried before the others.
+    The verbs of this package come first, then an entry point named as the verb, then the others.
     """
     app = typer.Typer(
         name="softrank",
@@ -105,4 +104,5 @@ def verbs(app: typer.Typer) -> set[str]:
 
 
 def _order(entry: EntryPoint, verb: str | None) -> tuple[bool, bool, str]:
-    return entry.name != CORE, entry.name != verb, entry.name
+    exact = entry.module.partition(".")[0] == "softrank_exact"
+    return not exact, entry.name != verb, entry.name
