@@ -23,7 +23,7 @@ from softrank_exact.witness import FloatFantope, FloatHS
 from .hilbert_schmidt import normalised, working_dtype
 from .types import Proposal
 
-WEIGHT_RATE, T_RATE = 0.1, 0.02
+WEIGHT_RATE, T_RATE = 0.1, 0.01
 SHARPNESS = 30.0  # of the soft minimum
 LEAST_RATIO, LARGEST_RATIO = 0.05, 3.0  # within which s_j is followed
 BARRIER = 1e-3  # on the mean log of the q - k smallest eigenvalues of T^T T: T keeps its rank
