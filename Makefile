@@ -33,10 +33,13 @@ lint: setup
 	$(BIN)/mypy
 
 # Runs every example of the documents and follows every link in them; API pages go to build/docs.
+API = $(subst /,.,$(patsubst %/__init__,%,$(basename $(shell \
+	find softrank_exact oracles proofs_checks float_bridge -name '*.py'))))
+
 docs: setup
 	$(BIN)/python -m pytest -q tests/test_readme.py tests/test_documents.py
 	mkdir -p build/docs
-	cd build/docs && ../../$(BIN)/python -m pydoc -w softrank_exact ../../softrank_exact/ > pydoc.log
+	cd build/docs && ../../$(BIN)/python -m pydoc -w $(API)
 
 bench: setup
 	$(BIN)/python benchmarks/kernel.py
