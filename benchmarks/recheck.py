@@ -1,11 +1,12 @@
 """Batched re-checking of brackets against plain float64, python-flint, crlin and mpmath.
 
-    OMP_NUM_THREADS=1 python benchmarks/recheck.py [--cells 1000] [--rounds 3] [--json]
+    OMP_NUM_THREADS=1 python benchmarks/recheck.py [--cells 1000] [--json]
 
 The cells are heads of MiniLM, 128 x 128, captured on overlapping windows of the demo's text; the
 claims are the truncated-SVD upper rank and the Frobenius-tail lower rank at eps = 1/4, with the
-singular value decomposition as evidence. Times are per cell, medians over rounds of one run, one
-thread. The slow ones are timed on few cells. benchmarks/README.md says what the aims are.
+singular value decomposition as evidence. Times are per cell, one thread, medians over slices of 50
+cells; ratios are to the plain float64 time of the same slice. The slow ones are timed on few cells.
+benchmarks/README.md says what the aims are.
 """
 
 from __future__ import annotations
@@ -185,52 +186,64 @@ def peak_growth(action: Callable[[], None]) -> int:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
+COMPARED: tuple[tuple[str, Callable[[Cells], None], int, int], ...] = (
+    # name, what to run, on how many cells of a slice (0: all), what to multiply its time by
+    ("recheck --fast (float64 analysis)", lambda cells: ours(cells, fast=True), 0, 1),
+    ("recheck (exact integers)", ours, 0, 1),
+    ("recheck --paranoid", lambda cells: ours(cells, paranoid=True), 0, 1),
+    ("python-flint integers", by_flint, 4, 1),
+    ("python-flint balls, upper claim only", by_flint_balls, 4, 1),
+    ("crlin 0.7, lower claim only", by_crlin, 4, 1),
+    ("mpmath intervals, upper claim only, one row of 128", by_mpmath, 1, SIZE),
+)
+
+
+def measure(slices: list[Cells]) -> dict[str, dict[str, float]]:
+    """For each method the median time a cell and the median ratio to plain on the same slice."""
+    times: dict[str, list[float]] = {}
+    ratios: dict[str, list[float]] = {}
+    with display.progress() as bar:
+        task = bar.add_task("slices", total=len(slices))
+        for cells in slices:
+            base = seconds_per_cell(plain, cells)
+            times.setdefault("plain torch float64, nothing proven", []).append(base)
+            for name, action, count, factor in COMPARED:
+                some = Cells(cells.A[:count]) if count else cells
+                try:
+                    taken = factor * seconds_per_cell(action, some)
+                except ImportError:
+                    continue
+                times.setdefault(name, []).append(taken)
+                ratios.setdefault(name, []).append(taken / base)
+            bar.advance(task)
+    return {
+        name: {
+            "ms_per_cell": round(1000 * median(taken), 3),
+            "ratio": round(median(ratios.get(name, [1.0])), 2),
+        }
+        for name, taken in times.items()
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cells", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cells = Cells(heads(options.cells))
-    few = Cells(cells.A[:: max(1, len(cells.A) // 8)][:8])
-    one = Cells(few.A[4:5])
-    memory = peak_growth(lambda: ours(cells)) / len(cells.A)
-    compared: list[tuple[str, Callable[[Cells], None], Cells, float]] = [
-        ("plain torch float64, nothing proven", plain, cells, 1),
-        ("recheck --fast (float64 analysis)", lambda c: ours(c, fast=True), cells, 1),
-        ("recheck (exact integers)", ours, cells, 1),
-        ("recheck --paranoid", lambda c: ours(c, paranoid=True), cells, 1),
-        ("python-flint integers", by_flint, few, 1),
-        ("python-flint balls, upper claim only", by_flint_balls, few, 1),
-        ("crlin 0.7, lower claim only", by_crlin, few, 1),
-        ("mpmath intervals, upper claim only (one row of 128)", by_mpmath, one, SIZE),
-    ]
-    times: dict[str, list[float]] = {name: [] for name, *_ in compared}
-    with display.progress() as bar:
-        task = bar.add_task("rounds", total=options.rounds * len(compared))
-        for _ in range(options.rounds):
-            for name, action, on, factor in compared:
-                bar.update(task, description=name)
-                try:
-                    times[name].append(factor * seconds_per_cell(action, on))
-                except ImportError:
-                    times.pop(name, None)
-                bar.advance(task)
-    base = median(times[compared[0][0]])
-    rows = {
-        name: {"ms_per_cell": round(1000 * median(t), 3), "ratio": round(median(t) / base, 2)}
-        for name, t in times.items()
-        if t
-    }
+    A = heads(options.cells)
+    slices = [Cells(part) for part in A.split(50)]
+    whole = Cells(A)
+    memory = peak_growth(lambda: ours(whole)) / len(A)
+    rows = measure(slices)
     if options.json:
-        print(json.dumps({"cells": len(cells.A), "bytes_per_cell": memory, "rows": rows}, indent=1))
+        print(json.dumps({"cells": len(A), "bytes_per_cell": memory, "rows": rows}, indent=1))
         return 0
     for name, row in rows.items():
         print(f"{name:55} {row['ms_per_cell']:10.3f} ms a cell {row['ratio']:10.2f} x plain")
-    print(f"recheck's peak memory grew by {memory / 1024:.0f} KiB a cell ({len(cells.A)} cells)")
+    print(f"recheck's peak memory grew by {memory / 1024:.0f} KiB a cell ({len(A)} cells)")
     return 0
 
 
