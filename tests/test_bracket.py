@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_leading_axes_give_an_array_of_brackets():
 def test_several_tolerances_are_monotone():
     brackets = bracket(softmax_head(3, 16, 16), ["1/2", "1/10", "1/4"])
     by_eps = sorted(brackets, key=lambda b: b.epsilon)
-    for tighter, looser in zip(by_eps, by_eps[1:], strict=False):
+    for tighter, looser in pairwise(by_eps):
         assert tighter.lower >= looser.lower
         assert tighter.upper >= looser.upper
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from softrank_exact.witness import FloatBernstein, FloatHS
 
-from .descent import TARGET, Descent, Factors, unsolved
+from .descent import TARGET, Descent, Factors, Recipe, begin
 from .types import Proposal, working_dtype
 
-OVERSHOOT = 1.25  # first rank tried, as a multiple of the start's: failing columns are dropped
-CUT = 0.05  # first increase of the rank
-ATTEMPT = 1000  # steps
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of the smallest eigenvalue kept
+CUT = 0.04  # first increase of the rank, should the start succeed outright
+RATE = 1.25  # over the square root of the number of steps
 
 
 def bernstein(
@@ -27,31 +25,28 @@ def bernstein(
 ) -> list[Proposal | None]:
     """Best Bernstein proposal of each cell, all columns at first (interface: `types.Searcher`).
 
-    A `FloatBernstein` start is improved; from a `FloatHS` the subspace is the span of the top
-    singular vectors of diag(sqrt w) A T, carried back by T: far better than those of A alone.
+    One fresh attempt at the start's rank: aim well above what is proven, failing columns are
+    dropped. From a `FloatHS` the subspace is the span of the top singular vectors of
+    diag(sqrt w) A T, carried back by T: far better than those of A alone.
     """
     dtype = working_dtype(A, eps)
     dictionary = (A.double() / eps.double()[:, None, None]).to(dtype)
     base = torch.eye(A.shape[2], dtype=dtype, device=A.device).repeat(len(A), 1, 1)
-    first = [
-        _start(A[cell].double(), float(eps[cell]), start[cell], dtype) for cell in range(len(A))
-    ]
+    first = [_start(dictionary[cell].double(), start[cell], dtype) for cell in range(len(A))]
     cuts = [max(1, round(CUT * (A.shape[2] - solution.rank))) for solution in first]
-    descent = Descent(base, dictionary, first, cuts, ATTEMPT, generator, paired=True)
+    recipe = Recipe(RATE / max(steps, 1) ** 0.5, (0.9, 0.99), steps, steps)
+    descent = Descent(base, dictionary, first, cuts, recipe, generator, paired=True)
     descent.run(steps)
     return [_proposal(best, float(eps[cell])) for cell, best in enumerate(descent.best)]
 
 
-def _start(A: torch.Tensor, eps: float, start: Proposal | None, dtype: torch.dtype) -> Factors:
+def _start(A: torch.Tensor, start: Proposal | None, dtype: torch.dtype) -> Factors:
     m, n = A.shape
-    witness = start.witness if start else None
-    if isinstance(witness, FloatBernstein):
-        return _resumed(witness, n, eps, A.device, dtype)
     weights, T = A.new_full((m,), 1.0 / m), torch.eye(n, dtype=A.dtype, device=A.device)
-    if isinstance(witness, FloatHS):
-        weights, T = torch.from_numpy(witness.w).to(A), torch.from_numpy(witness.T).to(A)
-    p = max(1, round(OVERSHOOT * start.rank)) if start else 1
-    return _subspace_start(A / eps, weights, T, min(p, m, T.shape[1]), dtype)
+    if start and isinstance(start.witness, FloatHS):
+        weights, T = (torch.from_numpy(part).to(A) for part in (start.witness.w, start.witness.T))
+    p = start.rank if start else 1
+    return _subspace_start(A, weights, T, min(p, m, T.shape[1]), dtype)
 
 
 def _subspace_start(
@@ -75,23 +70,7 @@ def _subspace_start(
         if best is None or loss < best[0]:
             best = loss, G, remainder @ rest
     _, G, X = best
-    return unsolved(G.to(dtype), X.to(dtype), rest.mT.to(dtype).contiguous())
-
-
-def _resumed(
-    witness: FloatBernstein, n: int, eps: float, device: torch.device, dtype: torch.dtype
-) -> Factors:
-    columns = torch.from_numpy(witness.columns).to(device)
-    G, X, Y = (
-        torch.from_numpy(np.ascontiguousarray(part)).to(device, dtype)
-        for part in (witness.G, witness.X, witness.Y)
-    )
-    rows = G.new_zeros(n, G.shape[1]), X.new_zeros(n, X.shape[1])
-    spread = Y.new_zeros(Y.shape[0], n)
-    rows[0][columns], rows[1][columns], spread[:, columns] = G * eps, X, Y
-    dropped = torch.ones(n, dtype=torch.bool, device=device)
-    dropped[columns] = False
-    return Factors(*rows, spread, dropped, torch.zeros_like(dropped))
+    return begin(G.to(dtype), X.to(dtype), rest.mT.to(dtype).contiguous(), solved=False)
 
 
 def _proposal(best: Factors, eps: float) -> Proposal | None:

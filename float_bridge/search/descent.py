@@ -9,7 +9,7 @@ the rank of X Y plus the number of rows that do not pass: a failing row is given
 
 Adam with hand-written gradients on sum_i relu(cost_i - 0.98)^1.5, many problems in one batch. Each
 slot of the batch runs its own sequence of attempts: cut the rank by a truncated SVD of X Y and
-descend; on success cut again, otherwise cut less; small cuts get more time after each failure.
+descend; on success cut again, otherwise cut less; after a failed cut by one take more time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,22 @@ import torch
 
 TARGET = 0.98  # cost that the loss asks of every row
 PASS = 1 - 2e-4  # cost below which a row is believed to pass after rounding
-BETAS = (0.9, 0.99)
-RATE = 0.05  # of the typical size of the factors' entries
 OBSERVE = 25  # steps between two looks at the costs
-PATIENCE = 1.4  # growth of an attempt's length after a failed cut by one
-LONGEST = 4000
 JOLT = 0.02  # relative noise on the factors after a failed cut by one
+SPREAD = 3.0  # after a failed cut by one the rate is drawn within this factor either way
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to descend. `rate`: of the typical size of the factors' entries, falls by a cosine.
+
+    `attempt`, `patience`: steps of an attempt, of one after a failed cut by one.
+    """
+
+    rate: float
+    betas: tuple[float, float]
+    attempt: int
+    patience: int
 
 
 @dataclass(frozen=True)
@@ -55,10 +65,10 @@ class Factors:
         )
 
 
-def unsolved(G: torch.Tensor, X: torch.Tensor, Y: torch.Tensor) -> Factors:
-    """A starting point: nothing dropped, every row failing until shown otherwise."""
+def begin(G: torch.Tensor, X: torch.Tensor, Y: torch.Tensor, solved: bool) -> Factors:
+    """A start with nothing dropped; unless it is a solution, every row counts as failing."""
     nothing = torch.zeros(len(X), dtype=torch.bool, device=X.device)
-    return Factors(G, X, Y, nothing, ~nothing)
+    return Factors(G, X, Y, nothing, nothing if solved else ~nothing)
 
 
 def truncated(X: torch.Tensor, Y: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,11 +86,13 @@ def truncated(X: torch.Tensor, Y: torch.Tensor, rank: int) -> tuple[torch.Tensor
 class _Slot:
     """The sequence of attempts on one problem."""
 
-    def __init__(self, start: Factors, cut: int, attempt: int) -> None:
+    def __init__(self, start: Factors, cut: int, recipe: Recipe) -> None:
         self.best = start
         self.cut = cut
-        self.attempt = self.length = attempt
-        self.failures = 0
+        self.recipe = recipe
+        self.length = recipe.attempt
+        self.failures = 0  # of cuts by one since the last success
+        self.pace = 1.0  # of the current attempt, relative to the usual rate
 
     def observe(self, current: Factors) -> None:
         better = current.price < self.best.price
@@ -92,17 +104,18 @@ class _Slot:
         """Where the next attempt starts; call after every attempt."""
         if succeeded:
             self.failures = 0
-            self.length = self.attempt
+            self.length = self.recipe.attempt
         elif self.cut > 1:
             self.cut = (self.cut + 1) // 2
         else:
             self.failures += 1
-            self.length = min(int(self.length * PATIENCE), LONGEST)
+            self.length = self.recipe.patience
         source = self.best.settled() if self.failures % 2 == 0 else self.best
-        rank = max(source.rank - self.cut, 0)
-        X, Y = truncated(source.X, source.Y, rank)
+        X, Y = truncated(source.X, source.Y, max(source.rank - self.cut, 0))
+        self.pace = 1.0
         if self.failures:
             X, Y = (_jolted(factor, generator) for factor in (X, Y))
+            self.pace = SPREAD ** float(2 * torch.rand(1, generator=generator) - 1)
         return replace(source, X=X, Y=Y)
 
 
@@ -114,9 +127,8 @@ def _jolted(factor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 class Descent:
     """Batched descent; `base` [b, r, c], `dictionary` [b, g, c] (g may be 0), one start a slot.
 
-    `cuts`: by how much each slot first reduces the rank. `attempt`: steps of an attempt that
-    follows a success. `paired`: rows and columns share their indices, so that a dropped row takes
-    its column along.
+    `cuts`: by how much each slot first reduces the rank. `paired`: rows and columns share their
+    indices, so that a dropped row takes its column along.
     """
 
     def __init__(
@@ -125,24 +137,28 @@ class Descent:
         dictionary: torch.Tensor,
         starts: Sequence[Factors],
         cuts: Sequence[int],
-        attempt: int,
+        recipe: Recipe,
         generator: torch.Generator,
         paired: bool,
     ) -> None:
         self.base, self.dictionary, self.paired = base, dictionary, paired
         self.generator = generator
         self.atoms = dictionary.shape[1]
-        self.slots = [_Slot(*pair, attempt) for pair in zip(starts, cuts, strict=True)]
+        self.betas = recipe.betas
+        self.slots = [_Slot(*pair, recipe) for pair in zip(starts, cuts, strict=True)]
         self.M = base.clone()
         size = base.abs().sum(dim=2).amax(dim=1) / base.shape[2]
-        self.rate = RATE * size.sqrt()
+        self.usual = recipe.rate * size.sqrt()
+        self.rate = self.usual.clone()
         self.age = torch.zeros_like(self.rate)
         self.length = torch.ones_like(self.rate)
         self.ranks = [start.rank for start in starts]
         self._allocate(max(self.ranks))
         self.dropped = torch.zeros(base.shape[:2], dtype=torch.bool, device=base.device)
         for slot, start in enumerate(starts):
-            self._load(slot, start)
+            solved = not start.failing.any()
+            first = self.slots[slot].next_attempt(True, generator) if solved else start
+            self._load(slot, first)
 
     @property
     def best(self) -> list[Factors]:
@@ -166,20 +182,22 @@ class Descent:
         self.moments += [torch.zeros_like(self.Y) for _ in range(2)]
         self.slope_left, self.slope_Y = torch.empty_like(self.left), torch.empty_like(self.Y)
 
-    def _shrink(self, rank: int) -> None:
-        """Smaller buffers once every slot has a smaller rank: steps cost in proportion."""
+    def _resize(self, rank: int) -> None:
+        """Buffers for another largest rank: steps cost in proportion to it."""
         left, right, moments = self.left, self.right, self.moments
         self._allocate(rank)
-        width = self.atoms + rank
-        self.left.copy_(left[:, :, :width])
-        self.right.copy_(right[:, :width])
+        width = min(left.shape[2], self.left.shape[2])
+        self.left[:, :, :width] = left[:, :, :width]
+        self.right[:, :width] = right[:, :width]
         for new, old in zip(self.moments[:2], moments[:2], strict=True):
-            new.copy_(old[:, :, :width])
+            new[:, :, :width] = old[:, :, :width]
         for new, old in zip(self.moments[2:], moments[2:], strict=True):
-            new.copy_(old[:, :rank])
+            new[:, : width - self.atoms] = old[:, : width - self.atoms]
 
     def _load(self, slot: int, factors: Factors) -> None:
         g, k = self.atoms, factors.rank
+        if k > self.Y.shape[1]:
+            self._resize(k)
         kept = ~factors.dropped
         columns = kept if self.paired else torch.ones_like(self.base[slot, 0], dtype=torch.bool)
         self.M[slot] = self.base[slot] * kept[:, None] * columns
@@ -195,6 +213,7 @@ class Descent:
         self.ranks[slot] = k
         self.age[slot] = 0.0
         self.length[slot] = float(self.slots[slot].length)
+        self.rate[slot] = self.usual[slot] * self.slots[slot].pace
 
     def _costs(self) -> torch.Tensor:
         """Cost of each row [b, r]; leaves the residual in `self.residual`."""
@@ -213,10 +232,10 @@ class Descent:
         torch.bmm(self.left[:, :, self.atoms :].mT, signs, out=self.slope_Y)
         self.age += 1
         rate = self.rate * 0.5 * (1 + torch.cos(math.pi * (self.age / self.length).clamp(max=1)))
-        rate = (rate / (1 - BETAS[0] ** self.age))[:, None, None]
-        correction = (1 - BETAS[1] ** self.age).rsqrt()[:, None, None]
-        _adam(self.left, self.slope_left, *self.moments[:2], rate, correction)
-        _adam(self.Y, self.slope_Y, *self.moments[2:], rate, correction)
+        rate = (rate / (1 - self.betas[0] ** self.age))[:, None, None]
+        correction = (1 - self.betas[1] ** self.age).rsqrt()[:, None, None]
+        _adam(self.left, self.slope_left, *self.moments[:2], self.betas, rate, correction)
+        _adam(self.Y, self.slope_Y, *self.moments[2:], self.betas, rate, correction)
 
     def _observe(self) -> None:
         failing = self._costs() >= PASS
@@ -229,7 +248,7 @@ class Descent:
             if not counts[i] or finished[i]:
                 self._load(i, slot.next_attempt(not counts[i], self.generator))
         if max(self.ranks) < 0.85 * self.Y.shape[1]:
-            self._shrink(max(self.ranks))
+            self._resize(max(self.ranks))
 
     def _current(self, slot: int, failing: torch.Tensor) -> Factors:
         g, k = self.atoms, self.ranks[slot]
@@ -248,12 +267,13 @@ def _adam(
     descent: torch.Tensor,
     mean: torch.Tensor,
     square: torch.Tensor,
+    betas: tuple[float, float],
     rate: torch.Tensor,
     correction: torch.Tensor,
 ) -> None:
     """One step along `descent` (the negative gradient, overwritten), all in place."""
-    mean.lerp_(descent, 1 - BETAS[0])
-    square.mul_(BETAS[1]).addcmul_(descent, descent, value=1 - BETAS[1])
+    mean.lerp_(descent, 1 - betas[0])
+    square.mul_(betas[1]).addcmul_(descent, descent, value=1 - betas[1])
     torch.sqrt(square, out=descent)
     descent.mul_(correction).add_(torch.finfo(values.dtype).tiny ** 0.5)
     torch.div(mean, descent, out=descent)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from softrank_exact.witness import FloatFactor, FloatHS, representative_rows, truncated_svd
+from softrank_exact.witness import FloatFactor, truncated_svd
 
-from .descent import Descent, Factors, unsolved
+from .descent import Descent, Factors, Recipe, begin
 from .types import Proposal, working_dtype
 
-SHARE = 0.65  # of the classical rank: where a cold descent starts
-CUT = 0.08  # first reduction of the rank
-ATTEMPT = 400  # steps
+# First relative reduction of the rank, and how to descend: from the classical rank, from a better.
+COLD = 0.35, Recipe(rate=0.07, betas=(0.9, 0.99), attempt=200, patience=1000)
+WARM = 0.05, Recipe(rate=0.2, betas=(0.95, 0.999), attempt=500, patience=2500)
 
 
 def factors(
@@ -26,18 +26,19 @@ def factors(
 ) -> list[Proposal | None]:
     """Best factor proposal of each cell (interface: `types.Searcher`).
 
-    A `FloatFactor` start is improved; from a `FloatHS` the descent begins at the optimum of its
-    weighted Frobenius norm, D^-1 [D A T]_k T^+; otherwise at a truncated SVD.
+    Descends from the `FloatFactor` starts; a batch with a cell that has none is taken for new, and
+    begins with large cuts of the classical rank.
     """
     dtype = working_dtype(A, eps)
-    begin = [_start(A[cell], float(eps[cell]), start[cell]) for cell in range(len(A))]
+    new = any(proposal is None for proposal in start)
     base = (A.double() / eps.double()[:, None, None]).to(dtype)
     first = [
-        unsolved(base.new_zeros(len(w.X), 0), *_balanced(w, float(eps[cell]), base))
-        for cell, w in enumerate(begin)
+        begin(base.new_zeros(A.shape[1], 0), *_factors(A[i], float(eps[i]), start[i], base), True)
+        for i in range(len(A))
     ]
-    cuts = [max(1, round(CUT * solution.rank)) for solution in first]
-    descent = Descent(base, base[:, :0], first, cuts, ATTEMPT, generator, paired=False)
+    cut, recipe = COLD if new else WARM
+    cuts = [max(1, round(cut * solution.rank)) for solution in first]
+    descent = Descent(base, base[:, :0], first, cuts, recipe, generator, paired=False)
     descent.run(steps)
     return [
         Proposal("upper", best.price, _witness(best, A[cell], float(eps[cell])))
@@ -56,32 +57,14 @@ def classical_upper(A: np.ndarray, eps: float) -> FloatFactor:
     return truncated_svd(A, high)
 
 
-def clustered_rows(A: np.ndarray, k: int) -> FloatFactor:
-    """k representative rows, each the farthest in l1 from those before (MATH 4.2)."""
-    chosen = [int(np.abs(A).sum(axis=1).argmax())]
-    distance = np.abs(A - A[chosen[0]]).sum(axis=1)
-    while len(chosen) < k:
-        chosen.append(int(distance.argmax()))
-        distance = np.minimum(distance, np.abs(A - A[chosen[-1]]).sum(axis=1))
-    return representative_rows(A, chosen)
-
-
-def _start(A: torch.Tensor, eps: float, start: Proposal | None) -> FloatFactor:
+def _factors(
+    A: torch.Tensor, eps: float, start: Proposal | None, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     if start and isinstance(start.witness, FloatFactor):
-        return start.witness
-    values = A.double().cpu().numpy()
-    k = round(SHARE * classical_upper(values, eps).rank)
-    if start and isinstance(start.witness, FloatHS):
-        return _weighted_optimum(values, start.witness, k)
-    return truncated_svd(values, k)
-
-
-def _weighted_optimum(A: np.ndarray, weights: FloatHS, k: int) -> FloatFactor:
-    """The rank-k B that minimises ||diag(sqrt w) (A - B) T||_F, weights kept off zero."""
-    root = np.sqrt(weights.w + 1e-3 * weights.w.max())
-    U, sigma, Vt = np.linalg.svd(root[:, None] * (A @ weights.T), full_matrices=False)
-    U, sigma, Vt = U[:, :k], sigma[:k], Vt[:k]
-    return FloatFactor(U * sigma / root[:, None], Vt @ np.linalg.pinv(weights.T, rcond=1e-3))
+        witness = start.witness
+    else:
+        witness = classical_upper(A.double().cpu().numpy(), eps)
+    return _balanced(witness, eps, like)
 
 
 def _balanced(

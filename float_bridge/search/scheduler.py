@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from softrank_exact.witness import FloatBernstein, FloatFactor, FloatFantope, FloatHS
+from softrank_exact.witness import FloatFactor, FloatFantope, FloatHS
 
 from .bernstein import bernstein
 from .cell import Cell
 from .factors import factors
 from .fantope import fantope
 from .hilbert_schmidt import hilbert_schmidt
-from .special import known_witnesses
+from .special import offer_known
 from .types import Proposal, Searcher
 
 CPU_ENTRIES = 1 << 18  # entries of A in one batch: more do not fit the cache
@@ -27,21 +27,21 @@ Observer = Callable[[Cell], None]
 
 @dataclass(frozen=True)
 class Stage:
-    """One searcher with its steps; it starts from the first of `kinds` that a cell has."""
+    """One searcher with its steps, what it starts from, and the cells that it is for."""
 
     searcher: Searcher
-    kinds: tuple[type, ...]
+    start: Callable[[Cell], Proposal | None]
     steps: int
     suits: Callable[[Cell], bool]
 
 
-def _open(cell: Cell) -> bool:
+def _any(cell: Cell) -> bool:
     return True
 
 
 def _high(cell: Cell) -> bool:
     """Where Bernstein beats the spectral witnesses, or may: not at low ranks."""
-    return cell.lower.rank >= 8
+    return cell.lower.rank >= 12
 
 
 def _low(cell: Cell) -> bool:
@@ -49,29 +49,58 @@ def _low(cell: Cell) -> bool:
     return cell.lower.rank <= 45
 
 
-UPPER = (FloatFactor, FloatHS)
-LOWER = (FloatBernstein, FloatFantope, FloatHS)
+def _cold(cell: Cell) -> Proposal | None:
+    return None
+
+
+def _factors(cell: Cell) -> Proposal | None:
+    return cell.best(FloatFactor)
+
+
+def _spectral(cell: Cell) -> Proposal | None:
+    return cell.best(FloatFantope, FloatHS)
+
+
+def _above(ratio: float) -> Callable[[Cell], Proposal | None]:
+    """The Hilbert-Schmidt witness, to aim at this multiple of the rank proven so far."""
+
+    def start(cell: Cell) -> Proposal | None:
+        witness = cell.best(FloatHS)
+        proven = cell.lower.rank
+        room = min(cell.A.shape) - proven
+        step = max(1, round(min((ratio - 1) * proven, room / 2)))
+        return witness and replace(witness, rank=proven + min(step, room))
+
+    return start
+
 
 FAST = (
-    Stage(hilbert_schmidt, (), 150, _open),
-    Stage(factors, UPPER, 1500, _open),
-    Stage(bernstein, (FloatHS,), 1000, _high),
-    Stage(fantope, (FloatFantope, FloatHS), 100, _low),
+    Stage(hilbert_schmidt, _cold, 150, _any),
+    Stage(factors, _cold, 800, _any),
+    Stage(factors, _factors, 1500, _any),
+    Stage(bernstein, _above(1.25), 1000, _high),
+    Stage(fantope, _spectral, 150, _low),
+    Stage(bernstein, _above(1.08), 1500, _high),
+    Stage(factors, _factors, 2500, _any),
 )
 THOROUGH = (
-    Stage(hilbert_schmidt, (), 400, _open),
-    Stage(factors, UPPER, 3000, _open),
-    Stage(bernstein, (FloatHS,), 3000, _high),
-    Stage(fantope, (FloatFantope, FloatHS), 400, _low),
-    Stage(factors, (FloatHS,), 3000, _open),
-    Stage(bernstein, (FloatBernstein, FloatHS), 10000, _high),
-    Stage(factors, UPPER, 10000, _open),
-    Stage(fantope, (FloatFantope, FloatHS), 800, _low),
+    Stage(hilbert_schmidt, _cold, 300, _any),
+    Stage(factors, _cold, 800, _any),
+    Stage(factors, _factors, 2000, _any),
+    Stage(bernstein, _above(1.25), 1000, _high),
+    Stage(fantope, _spectral, 400, _low),
+    Stage(factors, _factors, 8000, _any),
+    Stage(bernstein, _above(1.08), 2000, _high),
+    Stage(bernstein, _above(1.04), 4000, _high),
+    Stage(factors, _factors, 8000, _any),
+    Stage(fantope, _spectral, 800, _low),
+    Stage(bernstein, _above(1.08), 6000, _high),
+    Stage(bernstein, _above(1.04), 8000, _high),
 )
 AGAIN = (
-    Stage(factors, UPPER, 3000, _open),
-    Stage(bernstein, (FloatBernstein, FloatHS), 3000, _high),
-    Stage(fantope, (FloatFantope, FloatHS), 200, _low),
+    Stage(factors, _factors, 3000, _any),
+    Stage(bernstein, _above(1.06), 3000, _high),
+    Stage(fantope, _spectral, 200, _low),
 )
 PLANS = {"fast": FAST, "thorough": THOROUGH}
 
@@ -92,8 +121,7 @@ def search(
     deadline = None if seconds is None else time.monotonic() + seconds
     generator = torch.Generator().manual_seed(seed)
     for cell in cells:
-        for proposal in known_witnesses(cell.A, float(cell.epsilon)):
-            cell.offer(proposal)
+        offer_known(cell)
     for stage in _stages(effort, repeat=deadline is not None):
         active = [cell for cell in cells if not cell.closed and cell.epsilon > 0]
         if not active:
@@ -133,5 +161,5 @@ def _propose(
 ) -> list[Proposal | None]:
     A = torch.from_numpy(np.stack([cell.A for cell in batch])).to(device)
     eps = torch.tensor([float(cell.epsilon) for cell in batch], dtype=A.dtype, device=device)
-    start = [cell.best(*stage.kinds) for cell in batch]
+    start = [stage.start(cell) for cell in batch]
     return stage.searcher(A, eps, start, stage.steps, generator)

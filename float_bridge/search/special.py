@@ -15,21 +15,30 @@ from softrank_exact.witness import (
     truncated_pseudoinverse,
 )
 
+from .cell import Cell
+from .characters import bernstein_lowers, exact_uppers, is_xor_invariant
 from .factors import classical_upper
 from .types import Proposal
 
 TINY = 1e-13  # relative: singular values that float64 cannot tell from zero
 
 
-def known_witnesses(A: np.ndarray, eps: float) -> Iterator[Proposal]:
-    """Cheap proposals for A (m, n), both sides, weakest first."""
+def offer_known(cell: Cell) -> None:
+    """Offer what needs no search: trivial ranks, classical witnesses, special matrices."""
+    A, eps = cell.A, float(cell.epsilon)
     m, n = A.shape
     largest = int(np.abs(A).sum(axis=1).argmax())
-    yield Proposal("upper", 0, FloatFactor(np.zeros((m, 0)), np.zeros((0, n))))
+    cell.offer(Proposal("upper", 0, FloatFactor(np.zeros((m, 0)), np.zeros((0, n)))))
     signs = np.where(A[largest] < 0, -1.0, 1.0)[:, None]
-    yield Proposal("lower", 1, FloatHS(1, np.eye(m)[largest], signs))
-    yield from classical_proposals(A, eps)
-    yield _distinct_rows(A)
+    cell.offer(Proposal("lower", 1, FloatHS(1, np.eye(m)[largest], signs)))
+    if cell.closed:
+        return
+    for proposal in (*classical_proposals(A, eps), _distinct_rows(A)):
+        cell.offer(proposal)
+    if not cell.closed and is_xor_invariant(cell.target.N):
+        any(cell.offer_exact(*found) for found in exact_uppers(cell.target, eps))
+        for proposal in bernstein_lowers(A, eps):
+            cell.offer(proposal)
 
 
 def classical_proposals(A: np.ndarray, eps: float) -> Iterator[Proposal]:
