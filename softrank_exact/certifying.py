@@ -9,7 +9,7 @@ from importlib.metadata import version
 from .certificate import Certificate
 from .errors import UserError
 from .intake.document import TRIVIAL, Claim
-from .kernel.check import InvalidWitness, Witness
+from .kernel.check import Witness
 from .rounding import Verdict, question, round_and_check
 from .scalars import parse_epsilon
 from .targets import Number, Target
@@ -46,7 +46,7 @@ def judge_witnesses(
         rank, witness = entry if isinstance(entry, tuple) else (entry.rank, entry)
         try:
             verdicts.append(round_and_check(asked, target.float_matrix, witness, rank))
-        except (InvalidWitness, OverflowError) as error:
+        except (ValueError, OverflowError) as error:
             raise UserError(
                 f"witness {number} ({type(witness).__name__}, rank {rank}): {error}; "
                 f"accepted: finite arrays that fit the {target.shape} target"

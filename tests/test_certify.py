@@ -182,6 +182,7 @@ def test_tiny_and_large_entries() -> None:
         witness.FloatFactor(np.ones((2, 1)), np.ones((1, 24))),
         witness.FloatFactor(np.full((24, 1), np.nan), np.ones((1, 24))),
         witness.FloatFactor(np.full((24, 1), 1e200), np.full((1, 24), 1e200)),
+        witness.FloatFactor(np.ones((24, 3)), np.ones((2, 24))),
         witness.FloatHS(1, np.zeros(24), np.eye(24)),
         witness.FloatBernstein(
             np.array([0, 0]), np.ones((2, 24)), np.ones((2, 1)), np.ones((1, 2))
