@@ -26,8 +26,9 @@ SOME = {
     "mpmath": {"interaction"},
     "sympy": {"interaction"},
     "threadpoolctl": {"doctor"},
-    "rich": {"display", "commands"},
-    "typer": {"cli", "commands"},
+    "matplotlib": {"interaction"},
+    "rich": {"display", "commands", "interaction"},
+    "typer": {"cli", "commands", "interaction"},
 }
 WITHOUT_TORCH = (
     "import sys\n"
