@@ -6,7 +6,7 @@ The cells are heads of MiniLM, 128 x 128, captured on overlapping windows of the
 claims are the truncated-SVD upper rank and the Frobenius-tail lower rank at eps = 1/4, with the
 singular value decomposition as evidence. Times are per cell, one thread, medians over slices of 50
 cells; ratios are to the plain float64 time of the same slice. The slow ones are timed on few cells.
-benchmarks/README.md says what the aims are.
+docs/recheck.md says what the aims are and where they are missed.
 """
 
 from __future__ import annotations
