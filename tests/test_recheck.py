@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -10,7 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from float_bridge.batch_targets import float_logits, matrix_targets  # noqa: E402
+from float_bridge.batch_targets import (  # noqa: E402
+    float_logits,
+    matrix_targets,
+    softmax_targets,
+)
 from float_bridge.cells import as_cells  # noqa: E402
 from float_bridge.evidence import (  # noqa: E402
     BernsteinEvidence,
@@ -24,6 +29,7 @@ from float_bridge.evidence import (  # noqa: E402
 )
 from float_bridge.products import DeviceLimbs  # noqa: E402
 from float_bridge.recheck import recheck  # noqa: E402
+from softrank_exact import Target  # noqa: E402
 from softrank_exact.certificate import audit_file  # noqa: E402
 from softrank_exact.errors import UserError  # noqa: E402
 from softrank_exact.kernel.check import Bernstein, Factor, HilbertSchmidt, Question, check  # noqa: E402
@@ -328,8 +334,6 @@ def test_the_bound_of_float_logits_holds() -> None:
 
 def test_a_float32_attention_matrix_is_not_the_softmax_of_its_logits(tmp_path: Any) -> None:
     """The distance is charged, the budget says so, and the audit rejects a claim of 1e-7."""
-    from dataclasses import replace
-
     H = random_logits(32, 32, spread=12.0).float()
     A = torch.softmax(H, dim=-1)
     U, S, Vh = torch.linalg.svd(A.double())
@@ -488,3 +492,37 @@ def test_fast_leaves_what_its_analysis_does_not_cover_to_the_kernel() -> None:
     for fast in (False, True):
         tensors = {"attention": one.expand(2, 2), "X": one, "Y": torch.ones(1, 2)}
         assert recheck(tensors, "1/4", upper=1, effort=None, fast=fast).verified
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 300.0])
+def test_alpha_of_a_batch_bounds_the_true_distance(spread: float, device: str) -> None:
+    """Against the checker's own enclosure of the distance, for every object."""
+    on = torch.device(device)
+    Q, K = random_logits(3, 9, 4, spread=spread), random_logits(3, 11, 4, spread=1.0)
+    H, error = float_logits(Q, K, 0.5, None)
+    mask = torch.rand(3, 9, 11, generator=torch.Generator().manual_seed(0)) < 0.3
+    mask[..., 0] = False
+    cells = as_cells(torch.softmax(H, dim=-1).float(), "A")
+    declared = {
+        "matrix": (matrix_targets(cells, EPS, on), lambda i: Target.matrix(cells.values[i], EPS)),
+        "logits": (
+            softmax_targets(H.masked_fill(mask, -torch.inf), None, None, EPS, on),
+            lambda i: Target.logits(H[i].masked_fill(mask[i], -torch.inf), EPS),
+        ),
+        "qk": (
+            softmax_targets(H, error, None, EPS, on),
+            lambda i: Target.qk(Q[i], K[i], EPS, scale=Fraction(1, 2)),
+        ),
+        "stored": (
+            softmax_targets(H, None, cells, EPS, on),
+            lambda i: Target.logits(H[i], EPS),
+        ),
+    }
+    for targets, exact in declared.values():
+        for i in range(3):
+            truth = exact(i).declared
+            assert truth.den == targets.den or truth.object == "matrix"
+            N = targets.N[i].cpu().numpy()
+            same = replace(truth, den=targets.den)
+            assert same.distance_bound(N) <= targets.alpha(i) + Fraction(1, 1 << 79)
