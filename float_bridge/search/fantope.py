@@ -23,7 +23,7 @@ from softrank_exact.witness import FloatFantope, FloatHS
 from .hilbert_schmidt import normalised, working_dtype
 from .types import Proposal
 
-WEIGHT_RATE, T_RATE = 0.1, 0.01
+RATES = (0.1, 0.01)  # of the logits of w and of T
 SHARPNESS = 30.0  # of the soft minimum
 LEAST_RATIO, LARGEST_RATIO = 0.05, 3.0  # within which s_j is followed
 BARRIER = 1e-3  # on the mean log of the q - k smallest eigenvalues of T^T T: T keeps its rank
@@ -136,6 +136,8 @@ class _Ascent:
     def run(self, steps: int) -> None:
         adam = self._adam()
         for step in range(steps):
+            for group, rate in zip(adam.param_groups, RATES, strict=True):
+                group["lr"] = rate * (1 - 0.9 * step / steps)
             self._set_gradients()
             if self._raise_targets(dropping=step % DROP_EVERY == 0) and self._widen():
                 adam = self._adam()
@@ -155,9 +157,7 @@ class _Ascent:
         return found
 
     def _adam(self) -> torch.optim.Adam:
-        return torch.optim.Adam(
-            [{"params": [self.logits], "lr": WEIGHT_RATE}, {"params": [self.T], "lr": T_RATE}]
-        )
+        return torch.optim.Adam([{"params": [self.logits]}, {"params": [self.T]}])
 
     def _set_gradients(self) -> None:
         """One Dinkelbach step of every s_j; gradients of log s_j and of their soft minimum."""
@@ -257,7 +257,9 @@ class _Ascent:
         wide = torch.zeros(*self.T.shape[:2], max(*wanted, self.T.shape[2])).to(self.T)
         wide[:, :, : self.T.shape[2]] = self.T
         for cell, (old, new) in enumerate(zip(self.q, wanted, strict=True)):
-            noise = torch.randn(n, new - old, generator=self.generator, device=wide.device)
+            noise = torch.randn(
+                n, new - old, generator=self.generator, device=self.generator.device
+            )
             wide[cell, :, old:new] = 0.1 / n**0.5 * noise.to(wide)
         self.T, self.q = wide, wanted
         return True
