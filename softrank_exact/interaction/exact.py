@@ -58,7 +58,8 @@ class ExactMatrix:
     @staticmethod
     def rounded(values: Floats, bits: int) -> ExactMatrix:
         """The multiples of 2^-bits nearest to the floats."""
-        return ExactMatrix(integers(np.ldexp(values, bits)), 1 << bits)
+        whole = integers(np.ldexp(values, bits))
+        return ExactMatrix(whole << max(0, -bits), 1 << max(0, bits))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from flint import arb, ctx, fmpz_poly
 from numpy.polynomial import chebyshev
 
 from ..intake.document import Claim
+from ..kernel.check import Question
 from ..rounding import question, round_and_check
 from ..targets import Target
 from ..witness import FloatFactor
@@ -34,6 +35,7 @@ from .profile import ProfilePoint
 
 _COEFFICIENT_BITS = 60
 _SIGMA_BITS = 32
+_LARGEST_SIGMA = 30
 _ROUNDS = 60
 _FIT_ROUNDS = 20
 _SMOOTHING = 1e-3
@@ -64,9 +66,12 @@ class ExplicitBound:
 
 def explicit_bound(point: ProfilePoint, eps: Fraction) -> ExplicitBound | None:
     """The least degree that this point proves for the tolerance eps, or None if the bound would
-    not be below min(m, n) (MATH 3.8, with the best polynomial instead of Taylor's)."""
+    not be below min(m, n) (MATH 3.8, with the best polynomial instead of Taylor's). None too for
+    sigma > 30, where e^-sigma is below what the coefficients resolve."""
     tau = point.tau.upper
     sigma = half_oscillation(point)
+    if sigma > _LARGEST_SIGMA:
+        return None
     degree = 0
     while tau <= eps and comb(point.rank + degree, degree) < min(point.interaction.shape):
         coefficients = _minimax(float(sigma), degree)
@@ -79,9 +84,9 @@ def explicit_bound(point: ProfilePoint, eps: Fraction) -> ExplicitBound | None:
     return None
 
 
-def polynomial_witness(point: ProfilePoint, bound: ExplicitBound) -> FloatFactor:
+def polynomial_witness(point: ProfilePoint, bound: ExplicitBound, n: int) -> FloatFactor:
     """The factors of the matrix that ``bound`` is about, in float64: X (m x k), Y (k x n), k the
-    bound, n the keys of the interaction."""
+    bound, zero at those of the n keys that the interaction leaves out."""
     unit = float(point.interaction.unit.lower)
     T = _without_mean(point).floats() * unit
     z = T - (T.max(axis=1, keepdims=True) + T.min(axis=1, keepdims=True)) / 2
@@ -92,7 +97,7 @@ def polynomial_witness(point: ProfilePoint, bound: ExplicitBound) -> FloatFactor
     approximant = softmax * np.polynomial.polynomial.polyval(t, scaled) * np.exp(-z)
     U, s, Vt = np.linalg.svd(approximant, full_matrices=False)
     k = min(bound.bound, len(s))
-    return FloatFactor(U[:, :k] * s[:k], Vt[:k])
+    return FloatFactor(U[:, :k] * s[:k], _on_all_keys(Vt[:k], point.interaction.columns, n))
 
 
 def half_oscillation(point: ProfilePoint) -> Fraction:
@@ -108,8 +113,10 @@ def span_witness(point: ProfilePoint, A: Floats, eps: float, below: int) -> Floa
     """Factors X (m x k), Y (k x n) of A (m x n) to l1 error eps in every row, in float64, with the
     smallest k < below for which the fit succeeds; the rows of Y are w_j y_j^a, the exponents a in
     the order of their likely weight. None if k = below - 1 fails."""
-    columns = list(point.interaction.columns)
-    attended = A[:, columns]
+    if not below > 1:
+        return None
+    columns = point.interaction.columns
+    attended = A[:, list(columns)]
     basis = _monomial_basis(point, below - 1)
     low, high, best = 0, below, None
     while high - low > 1:
@@ -124,23 +131,40 @@ def span_witness(point: ProfilePoint, A: Floats, eps: float, below: int) -> Floa
             low = k
     if best is None:
         return None
-    rows = np.zeros((high, A.shape[1]))
-    rows[:, columns] = best[1].T
-    return FloatFactor(best[0], rows)
+    return FloatFactor(best[0], _on_all_keys(best[1].T, columns, A.shape[1]))
 
 
 def explicit_witness(points: Iterable[ProfilePoint], target: Target, eps: Fraction) -> Claim | None:
-    """The upper claim of the least rank that ``span_witness`` finds among the points and the kernel
-    verifies for the target; None if none is below min(m, n)."""
+    """The upper claim of least rank that the kernel verifies for the target, out of the bounds and
+    the fitted spans of these points; None if none is below min(m, n)."""
     A, asked = target.float_matrix, question(target, eps)
     claim, below = None, min(target.shape)
     for point in points:
-        witness = span_witness(point, A, float(asked.lo) * _ROOM, below)
-        if witness is not None:
-            verdict = round_and_check(asked, A, witness, witness.rank)
-            if verdict.verified:
-                claim, below = verdict.claim, witness.rank
+        for witness in _proposals(point, A, asked, below):
+            if witness.rank < below:
+                verdict = round_and_check(asked, A, witness, witness.rank)
+                if verdict.verified:
+                    claim, below = verdict.claim, witness.rank
     return claim
+
+
+def _proposals(
+    point: ProfilePoint, A: Floats, asked: Question, below: int
+) -> Iterator[FloatFactor]:
+    bound = explicit_bound(point, asked.epsilon)
+    if bound is not None:
+        yield polynomial_witness(point, bound, A.shape[1])
+        below = min(below, bound.bound)
+    fitted = span_witness(point, A, float(asked.lo) * _ROOM, below)
+    if fitted is not None:
+        yield fitted
+
+
+def _on_all_keys(Y: Floats, columns: tuple[int, ...], n: int) -> Floats:
+    """Y (k x n) with zeros at the keys that are not among the columns."""
+    rows = np.zeros((len(Y), n))
+    rows[:, list(columns)] = Y
+    return rows
 
 
 def _monomial_basis(point: ProfilePoint, count: int) -> Floats:
@@ -153,7 +177,8 @@ def _monomial_basis(point: ProfilePoint, count: int) -> Floats:
     x, y = np.abs(X).max(axis=0), np.abs(Y).max(axis=0)
     exponents = np.array(list(islice(_exponents(tuple(x * y)), count)))
     basis = w[:, None] * np.prod((Y / y)[:, None, :] ** exponents, axis=2)
-    return np.asarray(basis / np.linalg.norm(basis, axis=0))
+    norms = np.linalg.norm(basis, axis=0)
+    return np.asarray(basis / np.where(norms > 0, norms, 1))
 
 
 def _base_weights(point: ProfilePoint) -> Floats:
@@ -236,6 +261,8 @@ def _pointwise(coefficients: tuple[int, ...], sigma: Fraction, t: Any) -> Any:
 
 def _minimax(sigma: float, degree: int) -> tuple[int, ...]:
     """A polynomial near the best one in the relative error, by Lawson's reweighting."""
+    if sigma == 0:
+        return (1 << _COEFFICIENT_BITS,) + (0,) * degree
     t = np.cos(np.pi * (np.arange(16 * degree + 16) + 0.5) / (16 * degree + 16))
     decay = np.exp(-sigma * t)
     basis = chebyshev.chebvander(t, degree) * decay[:, None]

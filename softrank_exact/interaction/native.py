@@ -37,7 +37,6 @@ _STEPS = 2000
 _RADIUS_GAP = 1e-7
 _WEIGHT_BITS = 40
 _BASIS_BITS = 44
-_COORDINATE_BITS = 24
 
 
 def squared_radius(points: ExactMatrix) -> Enclosure:
@@ -197,7 +196,9 @@ class _KeySpace:
         column r on, rounded to multiples of the unit (an error of at most d units in a length)."""
         Y = self._coordinates.floats()
         n, d = Y.shape
-        exponent = int(np.frexp(np.abs(Y).max())[1]) - _COORDINATE_BITS
+        # Differences of such integers have squares whose sum over d columns is below 2^62.
+        bits = (60 - d.bit_length()) // 2
+        exponent = int(np.frexp(np.abs(Y).max())[1]) - bits
         whole = np.rint(np.ldexp(Y, -exponent)).astype(np.int64)
         total = np.zeros((n, n), dtype=np.int64)
         longest = [0]

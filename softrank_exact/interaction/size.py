@@ -70,8 +70,11 @@ class DualProof:
         Proof: with p = mu / sum mu, p' = nu / sum nu, the matrix diag(p)^-1/2 D diag(p')^-1/2 is
         sqrt(sum mu sum nu) times (diag(mu)^1/2 U') (diag(nu)^1/2 V')^T, whose operator norm is at
         most sqrt(||Gu|| ||Gv||). Divide D by the product and apply MATH 3.6. A row of weight zero
-        is a row of zeros in D.
+        is a row of zeros in D. Zero, which every size reaches, if the weights are none.
         """
+        for weights in (self.mu, self.nu):
+            if not ((weights.numerators >= 0).all() and _total(weights) > 0):
+                return Fraction(0)
         left, right = _weighted(self.mu, self.U), _weighted(self.nu, self.V)
         pairing = np.trace((left.T @ T @ right).numerators)
         norm = _total(self.mu) * _gram_norm(self.mu, self.U) * _total(self.nu)
@@ -168,8 +171,11 @@ def size(
     q = residual(T).value
     if q == 0:
         return Size(Enclosure.exactly(0), q, None, None)
-    found = _fixed_point(*_coordinates(T, factors), gap)
-    proofs = [FactorProof(*_rounded(found.X, found.Y, bits)) for bits in (_COARSE, _FINE)]
+    bits = int(np.abs(T.numerators).max()).bit_length() - T.den.bit_length()
+    unit = Fraction(2) ** (bits // 2)
+    found = _fixed_point(*_coordinates(T, factors, unit), gap)
+    rounded = [_rounded(found.X, found.Y, bits) for bits in (_COARSE, _FINE)]
+    proofs = [FactorProof(X.scaled(unit), Y.scaled(unit)) for X, Y in rounded]
     primal = min(proofs, key=lambda proof: proof.bound(T))
     dual = _dual_proof(found)
     lower = max(q / 2, dual.bound(T))
@@ -177,15 +183,17 @@ def size(
 
 
 def _coordinates(
-    T: ExactMatrix, factors: tuple[ExactMatrix, ExactMatrix] | None
+    T: ExactMatrix, factors: tuple[ExactMatrix, ExactMatrix] | None, unit: Fraction
 ) -> tuple[Floats, Floats]:
-    """The given factors in float64 if their centred columns are independent, else balanced ones."""
+    """Factors, in float64 and in this unit, whose product is T up to additive terms: the given ones
+    if their centred columns are independent, else balanced ones."""
     if factors is not None:
-        X, Y = (side.centred_rows().floats() for side in factors)
+        X, Y = (side.centred_rows().scaled(1 / unit).floats() for side in factors)
         spectra = [np.linalg.svd(side, compute_uv=False) for side in (X, Y)]
         if all(len(s) == X.shape[1] and s[-1] > _INDEPENDENT * s[0] for s in spectra):
             return X, Y
-    U, s, Vt = np.linalg.svd(T.doubly_centred().floats(), full_matrices=False)
+    C = T.doubly_centred().scaled(1 / unit**2)
+    U, s, Vt = np.linalg.svd(C.floats(), full_matrices=False)
     kept = s > _NEGLIGIBLE * s[0]
     root = np.sqrt(s[kept])
     return U[:, kept] * root, Vt[kept].T * root

@@ -179,15 +179,15 @@ def _common_support(H: Any) -> tuple[int, ...]:
     if not isinstance(H, np.ndarray) or H.dtype.kind != "f" or H.ndim != 2:
         return tuple(range(len(H[0]))) if len(H) else ()
     masked = np.isneginf(H)
-    if (masked != masked[0]).any():
+    if (masked != masked[:1]).any():
         raise UserError(
             "the logits have a row-dependent mask (a causal mask, for example), and the interaction"
             " needs all queries on the same keys; accepted: a common-support block, that is late"
             " queries against an early prefix of keys"
         )
-    if masked.all():
+    if masked.size and masked.all():
         raise UserError("every key is masked; accepted: at least one finite logit in each row")
-    return tuple(int(j) for j in np.flatnonzero(~masked[0]))
+    return tuple(int(j) for j in np.flatnonzero(~masked.any(axis=0)))
 
 
 def _require_positive(numerators: Objects) -> None:
