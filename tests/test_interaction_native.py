@@ -135,6 +135,10 @@ def test_the_audit_moves_what_is_native_only() -> None:
     assert found.intrinsic_agree
     gammas = [row.native.gamma for row in found.rows]
     assert gammas[0].upper < gammas[1].lower < gammas[2].lower
+    mild, strong = found.movements(Fraction(1, 12))
+    assert 1 < mild.gamma.lower <= mild.gamma.upper < strong.gamma.lower
+    assert min(mild.width.lower, mild.spectral.lower, mild.direct.lower) > 1
+    assert mild.dimension[0] == found.rows[0].native.dimension(Fraction(1, 12))
     for row in found.rows:
         assert max(row.gauge) / min(row.gauge) == row.condition
         assert row.kappa.lower <= gammas[0].upper

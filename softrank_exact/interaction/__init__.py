@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from .exact import Enclosure, ExactMatrix
-from .explicit import ExplicitBound, explicit_bound, explicit_witness, span_witness
-from .native import GaugeAudit, NativeProfile, gauge_audit, gauged, native_profile
+from .explicit import (
+    ExplicitBound,
+    explicit_bound,
+    explicit_witness,
+    polynomial_witness,
+    span_witness,
+)
+from .native import GaugeAudit, Movement, NativeProfile, gauge_audit, gauged, native_profile
 from .profile import Profile, ProfilePoint, Retained, ShapeScore, profile
 from .residual import Residual, residual, tau
 from .size import DualProof, FactorProof, Size, TripleProof, size
@@ -17,6 +23,7 @@ __all__ = [
     "ExplicitBound",
     "FactorProof",
     "GaugeAudit",
+    "Movement",
     "NativeProfile",
     "Profile",
     "ProfilePoint",
@@ -35,6 +42,7 @@ __all__ = [
     "of_logits",
     "of_matrix",
     "of_qk",
+    "polynomial_witness",
     "profile",
     "residual",
     "size",

@@ -267,6 +267,22 @@ class GaugeRow:
 
 
 @dataclass(frozen=True)
+class Movement:
+    """How far native quantities of one gauge are from those of the identity gauge, as factors.
+
+    Of ``width``, ``spectral`` and ``direct``: the largest factor over the ranks r where both are
+    certainly positive. ``dimension``: r_int^SVD before and after, each between two integers.
+    """
+
+    condition: Fraction
+    gamma: Enclosure
+    width: Enclosure
+    spectral: Enclosure
+    direct: Enclosure
+    dimension: tuple[tuple[int, int], tuple[int, int]]
+
+
+@dataclass(frozen=True)
 class GaugeAudit:
     """The identity gauge first, then one row per condition ratio (MATH 8)."""
 
@@ -288,6 +304,37 @@ class GaugeAudit:
             and first.kappa.lower <= row.kappa.upper
             for row in self.rows
         )
+
+    def movements(self, tolerance: Fraction) -> tuple[Movement, ...]:
+        """One row per condition ratio; the dimension is that at this tolerance (eps/3)."""
+        first = self.rows[0].native
+        return tuple(_movement(row, first, tolerance) for row in self.rows[1:])
+
+
+def _movement(row: GaugeRow, first: NativeProfile, tolerance: Fraction) -> Movement:
+    def factor(name: str) -> Enclosure:
+        pairs = zip(first.points, row.native.points, strict=True)
+        return _largest_factor([(getattr(a, name), getattr(b, name)) for a, b in pairs])
+
+    return Movement(
+        row.condition,
+        _largest_factor([(first.gamma, row.native.gamma)]),
+        factor("width"),
+        factor("spectral"),
+        factor("direct"),
+        (first.dimension(tolerance), row.native.dimension(tolerance)),
+    )
+
+
+def _largest_factor(pairs: Iterable[tuple[Enclosure, Enclosure]]) -> Enclosure:
+    """The largest after / before over pairs of certainly positive numbers; 1 if there is none."""
+    factors = [
+        (after.lower / before.upper, after.upper / before.lower)
+        for before, after in pairs
+        if before.lower > 0 and after.lower > 0
+    ]
+    lows, highs = zip(*(factors or [(Fraction(1), Fraction(1))]), strict=True)
+    return Enclosure(max(lows), max(highs))
 
 
 def gauge_audit(
