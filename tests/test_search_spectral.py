@@ -169,9 +169,9 @@ def test_fantope_gradients_are_those_of_the_soft_minimum(monkeypatch) -> None:
     monkeypatch.setattr(fantope_module, "working_dtype", lambda eps: torch.float64)
     A = torch.from_numpy(heads(1, 12, 10))
     eps = torch.tensor([0.3], dtype=torch.float64)
-    start = Proposal("lower", 2, FloatHS(2, np.full(12, 1 / 12), np.eye(10)))
+    start = FloatHS(2, np.full(12, 1 / 12), np.eye(10))
     generator = torch.Generator().manual_seed(0)
-    point = fantope_module._point(0, A[0], start)
+    point = fantope_module._point(0, A[0], 2, start)
     search = fantope_module._Ascent(A, eps, [point], generator)
     search.T += 0.1 * torch.randn(search.T.shape, generator=generator, dtype=search.T.dtype)
 

@@ -73,7 +73,7 @@ def _chunks(
     """The cells to search in batches of bounded size, cells of like q together."""
     limit = min(A.shape[1:])
     points = [
-        _point(cell, A[cell], proposal)
+        _point(cell, A[cell], proposal.rank, proposal.witness)
         for cell, proposal in enumerate(start)
         if proposal is not None
         and proposal.rank < limit
@@ -90,14 +90,12 @@ def _chunks(
         yield chunk
 
 
-def _point(cell: int, A: torch.Tensor, proposal: Proposal) -> _Point:
+def _point(cell: int, A: torch.Tensor, rank: int, witness: FloatHS | FloatFantope) -> _Point:
     n = A.shape[1]
-    witness = proposal.witness
-    assert isinstance(witness, FloatHS | FloatFantope)
     T = torch.from_numpy(witness.T).to(A)
     logits = torch.from_numpy(witness.w).to(A).log().clamp_min(NEVER)
     if isinstance(witness, FloatHS):
-        q = min(T.shape[1], int(1.4 * proposal.rank) + 6)
+        q = min(T.shape[1], int(1.4 * rank) + 6)
         M = (logits / 2).exp()[:, None] * (A @ T)
         T = T @ torch.linalg.eigh(M.mT @ M).eigenvectors[:, -q:]
         logits = logits.expand(n, -1)
@@ -105,7 +103,7 @@ def _point(cell: int, A: torch.Tensor, proposal: Proposal) -> _Point:
         kept = (T != 0).any(dim=1)
         known, logits = logits, logits.mean(dim=0).expand(n, -1).clone()
         logits[kept] = known
-    return _Point(cell, proposal.rank, T, logits)
+    return _Point(cell, rank, T, logits)
 
 
 class _Ascent:
