@@ -35,6 +35,17 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, captured.out, captured.err
 
 
+def test_the_example_of_the_page_runs() -> None:
+    page = Path(__file__).parents[1] / "docs" / "interaction.md"
+    lines = page.read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("    from fractions"))
+    stop = next(i for i in range(start, len(lines)) if lines[i].startswith("#"))
+    H = np.random.default_rng(0).standard_normal((12, 14))
+    names: dict[str, object] = {"H": H}
+    exec("\n".join(line[4:] for line in lines[start:stop]), names)
+    assert names["point"].rank == 8  # type: ignore[attr-defined]
+
+
 def test_the_table(capsys: pytest.CaptureFixture[str], logits: Path) -> None:
     code, out, err = run(capsys, logits, "--object", "logits", "--eps", "1/4")
     assert code == 0

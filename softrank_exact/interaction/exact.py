@@ -184,6 +184,10 @@ class Enclosure:
     lower: Fraction
     upper: Fraction
 
+    def __post_init__(self) -> None:
+        if not (self.lower <= self.upper):
+            raise ArithmeticError("two bounds of one number contradict each other")
+
     @staticmethod
     def exactly(value: Fraction | int) -> Enclosure:
         return Enclosure(Fraction(value), Fraction(value))
