@@ -47,7 +47,7 @@ def draw(points: Sequence[ProfilePoint], eps: Fraction, title: str, path: Path) 
         axes.grid(alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize=10, wrap=True)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
@@ -90,7 +90,7 @@ def _draw_score(axes: Any, points: Sequence[ProfilePoint], eps: Fraction) -> Non
     if scores:
         ranks, values = zip(*((r, score.upper) for r, score in scores), strict=True)
         axes.plot(ranks, values, "o-", color=_BLUE, markersize=3)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(values) or 1)
     else:
         axes.text(0.5, 0.5, "tau >= eps at every point", transform=axes.transAxes, ha="center")
     axes.set_ylabel("shape score")
