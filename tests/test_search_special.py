@@ -11,9 +11,10 @@ pytest.importorskip("torch")
 
 from float_bridge import bracket
 from float_bridge.search.cell import Cell, weakened
+from float_bridge.search.columns import lifted, restricted
 from float_bridge.search.types import Proposal
 from softrank_exact import Target
-from softrank_exact.witness import FloatBernstein, FloatFactor, FloatHS
+from softrank_exact.witness import FloatBernstein, FloatFactor, FloatFantope, FloatHS
 
 pytestmark = pytest.mark.bridge
 
@@ -95,3 +96,26 @@ def test_accepted_claims_are_shared_only_where_they_hold():
     middle.share([tight, loose])
     assert loose.upper.rank == 3
     assert tight.upper.rank == 4
+
+
+@pytest.mark.parametrize("shape", [(3, 200), (200, 3)])
+def test_lower_witnesses_on_some_columns_are_about_the_whole_matrix(shape):
+    """A wide matrix is searched on 64 columns; the lifted claims must still verify."""
+    A = np.random.default_rng(0).dirichlet(np.full(shape[1], 0.05), shape[0])
+    found = bracket(A, "1/2")
+    assert 1 <= found.lower <= found.upper <= 3
+    assert all(v.verdict == "verified" for v in found.certificate.verdicts)
+
+
+def test_restricting_and_lifting_a_fantope_witness_keeps_its_columns():
+    T = np.zeros((6, 2))
+    T[[1, 2, 4]] = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    w, v = np.arange(9.0).reshape(3, 3), np.arange(18.0).reshape(3, 6)
+    columns = np.array([1, 4, 5])
+    narrow = restricted(Proposal("lower", 1, FloatFantope(1, T, w, v)), columns)
+    assert narrow is not None
+    assert narrow.witness.w.tolist() == w[[0, 2]].tolist()
+    wide = lifted(narrow, columns, 6).witness
+    assert wide.T[columns].tolist() == T[columns].tolist()
+    assert not wide.T[[0, 2, 3]].any()
+    assert wide.v.shape == (2, 6)

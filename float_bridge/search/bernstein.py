@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from softrank_exact.witness import FloatBernstein, FloatHS
+from softrank_exact.witness import FloatBernstein, FloatFantope, FloatHS
 
 from .descent import TARGET, Descent, Factors, Recipe, begin
 from .types import Proposal, working_dtype
@@ -25,9 +25,9 @@ def bernstein(
 ) -> list[Proposal | None]:
     """Best Bernstein proposal of each cell, all columns at first (interface: `types.Searcher`).
 
-    One fresh attempt at the start's rank: aim well above what is proven, failing columns are
-    dropped. From a `FloatHS` the subspace is the span of the top singular vectors of
-    diag(sqrt w) A T, carried back by T: far better than those of A alone.
+    One fresh attempt at the start's rank: aim above what is proven, failing columns are dropped.
+    From a spectral start the subspace is the span of the top singular vectors of diag(sqrt w) A T,
+    carried back by T (of a `FloatFantope`, w is the mean): far better than those of A alone.
     """
     dtype = working_dtype(A, eps)
     dictionary = (A.double() / eps.double()[:, None, None]).to(dtype)
@@ -43,8 +43,10 @@ def bernstein(
 def _start(A: torch.Tensor, start: Proposal | None, dtype: torch.dtype) -> Factors:
     m, n = A.shape
     weights, T = A.new_full((m,), 1.0 / m), torch.eye(n, dtype=A.dtype, device=A.device)
-    if start and isinstance(start.witness, FloatHS):
-        weights, T = (torch.from_numpy(part).to(A) for part in (start.witness.w, start.witness.T))
+    witness = start.witness if start else None
+    if isinstance(witness, FloatHS | FloatFantope):
+        w = witness.w if isinstance(witness, FloatHS) else witness.w.mean(axis=0)
+        weights, T = torch.from_numpy(w / w.sum()).to(A), torch.from_numpy(witness.T).to(A)
     p = start.rank if start else 1
     return _subspace_start(A, weights, T, min(p, m, T.shape[1]), dtype)
 

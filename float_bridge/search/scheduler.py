@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from softrank_exact.witness import FloatFactor, FloatFantope, FloatHS
 
 from .bernstein import bernstein
 from .cell import Cell
+from .columns import chosen_columns, lifted, restricted
 from .factors import factors
 from .fantope import fantope
 from .hilbert_schmidt import hilbert_schmidt
@@ -21,6 +23,8 @@ from .types import Proposal, Searcher
 
 CPU_ENTRIES = 1 << 18  # entries of A in one batch: more do not fit the cache
 DEVICE_ENTRIES = 1 << 23
+FULL_ENTRIES = 1 << 18  # up to this size of A every step is taken; beyond, fewer in proportion
+PROBE = 25  # steps that show what a step costs
 
 Observer = Callable[[Cell], None]
 
@@ -44,9 +48,9 @@ def _high(cell: Cell) -> bool:
     return cell.lower.rank >= 12
 
 
-def _low(cell: Cell) -> bool:
-    """Where Fantope witnesses beat Bernstein, or may: at low ranks, where they are cheap too."""
-    return cell.lower.rank <= 45
+def _up_to(rank: int) -> Callable[[Cell], bool]:
+    """Where Fantope witnesses may beat Bernstein at a price worth paying: it grows as rank^2."""
+    return lambda cell: cell.lower.rank <= rank
 
 
 def _cold(cell: Cell) -> Proposal | None:
@@ -62,10 +66,10 @@ def _spectral(cell: Cell) -> Proposal | None:
 
 
 def _above(ratio: float) -> Callable[[Cell], Proposal | None]:
-    """The Hilbert-Schmidt witness, to aim at this multiple of the rank proven so far."""
+    """The best spectral witness, to aim at this multiple of the rank proven so far."""
 
     def start(cell: Cell) -> Proposal | None:
-        witness = cell.best(FloatHS)
+        witness = _spectral(cell)
         proven = cell.lower.rank
         room = min(cell.A.shape) - proven
         step = max(1, round(min((ratio - 1) * proven, room / 2)))
@@ -79,28 +83,28 @@ FAST = (
     Stage(factors, _cold, 800, _any),
     Stage(factors, _factors, 1500, _any),
     Stage(bernstein, _above(1.25), 1000, _high),
-    Stage(fantope, _spectral, 150, _low),
-    Stage(bernstein, _above(1.08), 1500, _high),
-    Stage(factors, _factors, 2500, _any),
+    Stage(fantope, _spectral, 150, _up_to(45)),
+    Stage(bernstein, _above(1.05), 1500, _high),
+    Stage(factors, _factors, 5000, _any),
 )
 THOROUGH = (
     Stage(hilbert_schmidt, _cold, 300, _any),
     Stage(factors, _cold, 800, _any),
-    Stage(factors, _factors, 2000, _any),
+    Stage(factors, _factors, 3000, _any),
     Stage(bernstein, _above(1.25), 1000, _high),
-    Stage(fantope, _spectral, 400, _low),
-    Stage(factors, _factors, 8000, _any),
-    Stage(bernstein, _above(1.08), 2000, _high),
-    Stage(bernstein, _above(1.04), 4000, _high),
-    Stage(factors, _factors, 8000, _any),
-    Stage(fantope, _spectral, 800, _low),
-    Stage(bernstein, _above(1.08), 6000, _high),
-    Stage(bernstein, _above(1.04), 8000, _high),
+    Stage(fantope, _spectral, 300, _up_to(70)),
+    Stage(bernstein, _above(1.05), 3000, _high),
+    Stage(factors, _factors, 10000, _any),
+    Stage(bernstein, _above(1.03), 5000, _high),
+    Stage(fantope, _spectral, 500, _up_to(45)),
+    Stage(factors, _factors, 20000, _any),
+    Stage(bernstein, _above(1.05), 8000, _high),
+    Stage(factors, _factors, 20000, _any),
 )
 AGAIN = (
     Stage(factors, _factors, 3000, _any),
     Stage(bernstein, _above(1.06), 3000, _high),
-    Stage(fantope, _spectral, 200, _low),
+    Stage(fantope, _spectral, 200, _up_to(70)),
 )
 PLANS = {"fast": FAST, "thorough": THOROUGH}
 
@@ -118,21 +122,51 @@ def search(
     With `seconds`, goes through the plan and then on in rounds until that time is over or every
     cell is closed. `KeyboardInterrupt` passes through; what was proven before stays proven.
     """
-    deadline = None if seconds is None else time.monotonic() + seconds
+    clock = _Clock(seconds)
     generator = torch.Generator().manual_seed(seed)
     for cell in cells:
         offer_known(cell)
-    for stage in _stages(effort, repeat=deadline is not None):
+        observe(cell)
+    for stage in _stages(effort, repeat=seconds is not None):
         active = [cell for cell in cells if not cell.closed and cell.epsilon > 0]
         if not active:
             return
         for batch in _batches([cell for cell in active if stage.suits(cell)], device):
-            if deadline is not None and time.monotonic() > deadline:
-                return
-            proposals = _propose(stage, batch, device, generator)
-            for cell, proposal in zip(batch, proposals, strict=True):
-                cell.offer(proposal)
-                observe(cell)
+            for steps in clock.portions(stage, batch):
+                proposals = _propose(stage, batch, steps, device, generator)
+                for cell, proposal in zip(batch, proposals, strict=True):
+                    cell.offer(proposal)
+                    observe(cell)
+        if clock.over:
+            return
+
+
+class _Clock:
+    """How many steps to take: those of the plan, or as many as the time left allows."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.costs: dict[tuple[Searcher, int], float] = {}  # seconds a step, by entries of a batch
+
+    @property
+    def over(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def portions(self, stage: Stage, batch: list[Cell]) -> Iterator[int]:
+        """Step counts to run the stage with, one after the other."""
+        entries = batch[0].A.size
+        steps = max(PROBE, round(stage.steps * min(1.0, FULL_ENTRIES / entries)))
+        if self.deadline is None:
+            yield steps
+            return
+        key = stage.searcher, entries * len(batch)
+        if key not in self.costs and not self.over:
+            started = time.monotonic()
+            yield PROBE
+            self.costs[key] = (time.monotonic() - started) / PROBE
+        affordable = int((self.deadline - time.monotonic()) / self.costs.get(key, math.inf))
+        if affordable > PROBE:
+            yield min(steps, affordable)
 
 
 def _stages(effort: str, repeat: bool) -> Iterator[Stage]:
@@ -157,9 +191,18 @@ def _batches(cells: list[Cell], device: torch.device) -> Iterator[list[Cell]]:
 
 
 def _propose(
-    stage: Stage, batch: list[Cell], device: torch.device, generator: torch.Generator
+    stage: Stage, batch: list[Cell], steps: int, device: torch.device, generator: torch.Generator
 ) -> list[Proposal | None]:
-    A = torch.from_numpy(np.stack([cell.A for cell in batch])).to(device)
-    eps = torch.tensor([float(cell.epsilon) for cell in batch], dtype=A.dtype, device=device)
     start = [stage.start(cell) for cell in batch]
-    return stage.searcher(A, eps, start, stage.steps, generator)
+    matrices = [cell.A for cell in batch]
+    columns = [np.arange(A.shape[1]) for A in matrices]
+    if stage.searcher is not factors:
+        columns = [chosen_columns(A) for A in matrices]
+        start = [restricted(*pair) for pair in zip(start, columns, strict=True)]
+    A = torch.from_numpy(np.stack([A[:, c] for A, c in zip(matrices, columns, strict=True)]))
+    eps = torch.tensor([float(cell.epsilon) for cell in batch], dtype=A.dtype)
+    found = stage.searcher(A.to(device), eps.to(device), start, steps, generator)
+    return [
+        proposal and lifted(proposal, c, A.shape[1])
+        for proposal, c, A in zip(found, columns, matrices, strict=True)
+    ]

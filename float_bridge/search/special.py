@@ -17,6 +17,7 @@ from softrank_exact.witness import (
 
 from .cell import Cell
 from .characters import bernstein_lowers, exact_uppers, is_xor_invariant
+from .columns import chosen_columns, lifted
 from .factors import classical_upper
 from .types import Proposal
 
@@ -42,17 +43,26 @@ def offer_known(cell: Cell) -> None:
 
 
 def classical_proposals(A: np.ndarray, eps: float) -> Iterator[Proposal]:
-    """Truncated SVD; Frobenius tail, truncated pseudoinverse, greedy decoded inverse."""
+    """Truncated SVD; Frobenius tail, truncated pseudoinverse, greedy decoded inverse.
+
+    The lower ones on the columns of `columns.chosen_columns`: all of them unless A is very wide.
+    """
     upper = classical_upper(A, eps)
     yield Proposal("upper", upper.rank, upper)
+    columns = chosen_columns(A)
+    for witness in _classical_lower(A[:, columns], eps):
+        yield lifted(Proposal("lower", witness.rank, witness), columns, A.shape[1])
+
+
+def _classical_lower(A: np.ndarray, eps: float) -> Iterator[FloatHS | FloatBernstein]:
     sigma = np.linalg.svd(A, compute_uv=False)
     tails = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
     rank = int((tails > np.sqrt(len(A)) * eps).sum())
     if rank:
-        yield Proposal("lower", rank, frobenius_tail(A, rank))
+        yield frobenius_tail(A, rank)
     for witness in (_pseudoinverse(A, eps, sigma), _decoded_inverse(A, eps)):
         if witness is not None:
-            yield Proposal("lower", witness.rank, witness)
+            yield witness
 
 
 def _pseudoinverse(A: np.ndarray, eps: float, sigma: np.ndarray) -> FloatBernstein | None:
