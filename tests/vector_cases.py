@@ -343,7 +343,7 @@ def one_entry(epsilon: str, columns: list[int], g: int) -> Draft:
     return claim(draft, "lower", "bernstein", 1, {"g_scale": 3, "xy_scale": 2}, tensors)
 
 
-def fantope_column() -> Draft:
+def fantope_column(epsilon: str = "1/4") -> Draft:
     """T selects column 0 alone: |A_0|_2^2 sum over rows against 4 epsilon^2."""
     tensors = {
         "T": ([4, 1], [1, 0, 0, 0]),
@@ -351,7 +351,7 @@ def fantope_column() -> Draft:
         "v": ([1, 4], [0] * 4),
         "Q": ([1, 1, 1], [1]),
     }
-    draft = matrix_target(ORACLE, "1/4")
+    draft = matrix_target(ORACLE, epsilon)
     return claim(draft, "lower", "fantope", 1, {"q_scale": 1}, tensors)
 
 
@@ -427,6 +427,153 @@ def slack_lower(alpha: Fraction) -> Draft:
     """MATH 2.4: at epsilon = 1/2 - 2^-11, alpha decides."""
     rows = [[float(entry) for entry in row] for row in ORACLE]
     return rank_three_lower(float_target(rows, 32, alpha, "1023/2048"))
+
+
+# A 3 x 4 matrix over 16 with alpha 1/64: nothing square, symmetric, binary or without slack.
+OBLONG = [[Fraction(x, 16) for x in row] for row in ([8, 1, 0, -2], [1, 4, 0, 0], [0, -1, 3, 0])]
+
+
+def oblong(epsilon: str) -> Draft:
+    draft = matrix_target(OBLONG, epsilon)
+    draft.meta["target"]["alpha"] = ratio(Fraction(1, 64))
+    return draft
+
+
+def oblong_factor(epsilon: str) -> Draft:
+    """Row errors 2/16, 0 and 3/16."""
+    tensors = {"X": ([3, 2], [8, 1, 1, 4, 0, -1]), "Y": ([2, 4], [1, 0, 0, 0, 0, 1, 0, 0])}
+    return claim(oblong(epsilon), "upper", "factor", 2, {"scale": 16}, tensors)
+
+
+def oblong_tail(epsilon: str) -> Draft:
+    """Q is off orthogonal (D = 6 of 25); the bottom sum has terms of both signs."""
+    tensors = {
+        "d": ([3], [2, 1, 3]),
+        "T": ([4, 3], [2, 0, 0, 0, 1, 0, 1, 0, 3, 1, 0, 0]),
+        "Q": ([3, 3], [3, -4, 0, 4, 3, 0, 0, 1, 5]),
+    }
+    return claim(oblong(epsilon), "lower", "hilbert-schmidt", 1, {"q_scale": 5}, tensors)
+
+
+def oblong_rotated(epsilon: str) -> Draft:
+    """A rotation for Q, which its transpose is not, and one of two eigenvalues in the sum."""
+    tensors = {
+        "d": ([3], [2, -1, 3]),
+        "T": ([4, 2], [2, 1, -1, 2, 0, 3, 1, 0]),
+        "Q": ([2, 2], [3, -4, 4, 3]),
+    }
+    return claim(oblong(epsilon), "lower", "hilbert-schmidt", 2, {"q_scale": 5}, tensors)
+
+
+def narrow_tail(rank: int) -> Draft:
+    """q = 2 on the identity: from rank q + 2 on the number of eigenvalues is 0, never below."""
+    tensors = {"d": ([4], [1] * 4), "T": ([4, 2], [1, 0] + [0, 1] * 3), "Q": ([2, 2], [1, 0, 0, 1])}
+    draft = matrix_target([[Fraction(i == j) for j in range(4)] for i in range(4)], "0")
+    return claim(draft, "lower", "hilbert-schmidt", rank, {"q_scale": 1}, tensors)
+
+
+def oblong_bernstein(epsilon: str) -> Draft:
+    """Two of four columns; one row of H that is not zero, over the unit lcm(96, 5)."""
+    tensors = {
+        "columns": ([2], [1, 3]),
+        "G": ([2, 3], [0, 22, 1, 2, -1, 0]),
+        "X": ([2, 1], [1, 5]),
+        "Y": ([1, 2], [0, 1]),
+    }
+    params = {"g_scale": 6, "xy_scale": 5}
+    return claim(oblong(epsilon), "lower", "bernstein", 1, params, tensors)
+
+
+def oblong_rows(epsilon: str) -> Draft:
+    """Two of three rows."""
+    tensors = {
+        "rows": ([2], [0, 2]),
+        "G": ([4, 2], [11, 0, 0, 1, 0, 2, -1, 0]),
+        "X": ([2, 1], [1, 5]),
+        "Y": ([1, 2], [0, 1]),
+    }
+    params = {"g_scale": 6, "xy_scale": 5}
+    return claim(oblong(epsilon), "lower", "bernstein-rows", 1, params, tensors)
+
+
+def oblong_fantope(epsilon: str) -> Draft:
+    """T = (2, 1, 0, 0)^T; row weights alone for column 0, a column weight alone for column 1."""
+    tensors = {
+        "T": ([4, 1], [2, 1, 0, 0]),
+        "w": ([2, 3], [1, 0, 2, 0, 0, 0]),
+        "v": ([2, 4], [0, 0, 0, 0, 1, 0, 0, 0]),
+        "Q": ([2, 1, 1], [1, 1]),
+    }
+    return claim(oblong(epsilon), "lower", "fantope", 1, {"q_scale": 1}, tensors)
+
+
+def oblong_fantope_rotated(epsilon: str, rank: int) -> Draft:
+    """q = 2, one rotation and one basis that is off."""
+    tensors = {
+        "T": ([4, 2], [2, 1, 0, 0, -1, 2, 0, 0]),
+        "w": ([2, 3], [2, 1, 3, 1, 3, 2]),
+        "v": ([2, 4], [0, 0, 0, 0, 0, 0, 1, 0]),
+        "Q": ([2, 2, 2], [3, -4, 4, 3, 4, -3, 3, 5]),
+    }
+    return claim(oblong(epsilon), "lower", "fantope", rank, {"q_scale": 5}, tensors)
+
+
+def identity_rows(G: list[int]) -> Draft:
+    """Rank 1 of the 2 x 2 identity from X Y = e_2 e_2^T; G may have rows of zeros."""
+    tensors = {
+        "columns": ([2], [0, 1]),
+        "G": ([2, 2], G),
+        "X": ([2, 1], [0, 1]),
+        "Y": ([1, 2], [0, 1]),
+    }
+    draft = matrix_target([[Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]], "1/2")
+    return claim(draft, "lower", "bernstein", 1, {"g_scale": 1, "xy_scale": 1}, tensors)
+
+
+def ladder(epsilon: str) -> Draft:
+    """Lower 1, 2, 0 and upper 3, 2, 4, of a matrix of rank 2 at 1/2."""
+    draft = rank_two_lower(sign_lower(matrix_target(ORACLE, epsilon)))
+    draft = claim(draft, "lower", "trivial", 0)
+    # Rank 3 is rank 2 with a column of zeros.
+    X = [1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
+    Y = [7, 7, 1, 1, 1, 1, 7, 7, 0, 0, 0, 0]
+    draft = claim(draft, "upper", "factor", 3, {"scale": 32}, {"X": ([4, 3], X), "Y": ([3, 4], Y)})
+    return claim(rank_two_upper(draft), "upper", "trivial", 4)
+
+
+def scaled_qk(scale: str) -> Draft:
+    """Logits (3/5) / sqrt(3) Q K^T, entries with fractions, Q 2 x 2 and K 3 x 2."""
+    from math import exp
+
+    Q, K = [[0.5, -1.25], [0.75, 2.0]], [[1.5, 0.25], [-0.375, 1.0], [0.625, -0.5]]
+    N = []
+    for q in Q:
+        weights = [exp(0.6 / 3**0.5 * sum(a * b for a, b in zip(q, k, strict=True))) for k in K]
+        N += [round(w / sum(weights) * 2**40) for w in weights]
+    draft = qk_target(Q, K, N, 1 << 40, "1/137438953472", "1/4", 3)
+    draft.meta["target"]["scale"] = ratio(scale)
+    return trivial(draft, 1, 2)
+
+
+def large_qk() -> Draft:
+    """Two equal logits 2^1200 / sqrt(3), whose difference takes 1200 bits to see."""
+    draft = qk_target([[2.0**500]], [[2.0**400]] * 2, [1, 1], 2, "1/1152921504606846976", "1/4", 3)
+    draft.meta["target"]["scale"] = ratio(1 << 300)
+    return trivial(draft, 1, 1)
+
+
+def large_bias() -> Draft:
+    """small_qk with -2^1000 added to all of row 0, which changes nothing."""
+    draft = small_qk(bias=[0.0] * 4)
+    draft.tensors["target.bias"] = ("F64", [2, 2], [-(2.0**1000)] * 2 + [0.0] * 2)
+    return draft
+
+
+def second_row(wrong: bool) -> Draft:
+    """Row 0 is what N says, row 1 only if not ``wrong``; logits."""
+    N = [1, 1, 2, 0] if wrong else [1, 1, 1, 1]
+    rows = [[0.0, 0.0], [1.0, 1.0]]
+    return trivial(logits_target(rows, N, 2, "1/1152921504606846976", "1/4"), 1, 2)
 
 
 def judged_cases() -> list[Case]:
@@ -536,6 +683,74 @@ def judged_cases() -> list[Case]:
     add("slack-lower-spared", "alpha 0", slack_lower(Fraction(0)), OK)
     spent = slack_lower(Fraction(1, 1 << 11))
     add("slack-lower", "alpha 2^-11 reaches 1/2", spent, MARGIN, control="slack-lower-spared")
+
+    def on_either_side(
+        name: str, comment: str, make: Callable[[str], Draft], below: str, above: str
+    ) -> None:
+        add(name, comment, make(below), OK)
+        add(f"{name}-above", f"{above} is above its threshold", make(above), MARGIN, control=name)
+
+    add("oblong-factor", "error exactly epsilon - alpha", oblong_factor("13/64"), OK)
+    short = oblong_factor("12/64")
+    add("oblong-factor-below", "error exactly epsilon", short, MARGIN, control="oblong-factor")
+    on_either_side("oblong-tail", "terms of both signs", oblong_tail, "689/10000", "6891/100000")
+    on_either_side("oblong-rotated", "Q a rotation", oblong_rotated, "599/10000", "5993/100000")
+    on_either_side("oblong-bernstein", "H not zero", oblong_bernstein, "1686/10000", "1687/10000")
+    on_either_side("oblong-rows", "H not zero", oblong_rows, "3809/10000", "3810/10000")
+    on_either_side("oblong-fantope", "w or v zero", oblong_fantope, "2905/10000", "2906/10000")
+    for rank, under, over in ((1, "1169/10000", "1170/10000"), (2, "798/10000", "799/10000")):
+        on_either_side(
+            f"oblong-fantope-rotated-{rank}",
+            "q = 2",
+            lambda epsilon, rank=rank: oblong_fantope_rotated(epsilon, rank),
+            under,
+            over,
+        )
+    add("narrow-tail", "rank 2 from q = 2", narrow_tail(2), OK)
+    add("narrow-tail-beyond", "rank 4 from q = 2", narrow_tail(4), MARGIN, control="narrow-tail")
+    comment = "499 < 4096 epsilon^2 < 500 makes c_j 500, what column 0 has"
+    on_either_side("fantope-ceiling", comment, fantope_column, "349/1000", "873/2500")
+    add("qk-scaled", "scale 3/5, not square", scaled_qk("3/5"), OK, OK)
+    wrong = scaled_qk("5/3")
+    add("qk-scaled-wrong", "scale 5/3", wrong, ALPHA, ALPHA, control="qk-scaled")
+    add("qk-large", "equal logits of 2^1200 / sqrt(3)", large_qk(), OK, OK)
+    add("logits-second-row", "two rows", second_row(wrong=False), OK, OK)
+    wrong = second_row(wrong=True)
+    add("logits-second-row-wrong", "row 1", wrong, ALPHA, ALPHA, control="logits-second-row")
+    add("qk-large-bias", "a bias of -2^1000", large_bias(), OK, OK)
+    rows = [[0.5, 0.5], [0.5, 0.25]]
+    both = trivial(float_target(rows, 2, Fraction(1, 4), "1/4"), 0, 2)
+    add("float-second-row", "row 1 is off by alpha", both, OK, OK)
+    short = trivial(float_target(rows, 2, Fraction(1, 8), "1/4"), 0, 2)
+    add("float-second-row-short", "alpha 1/8", short, ALPHA, ALPHA, control="float-second-row")
+    largest = matrix_target([[Fraction(1), Fraction(-1)]], "0")
+    largest.meta["target"]["den"] = f"{1 << 62:#x}"
+    largest.tensors["target.N"] = ("I64", [1, 2], [1 << 62, -(1 << 62)])
+    add("integer-largest", "entries of +-2^62", trivial(largest, 0, 1), OK, OK)
+    add("bernstein-zero-row", "a row of G is zero", identity_rows([1, 0, 0, 0]), OK)
+    nothing = identity_rows([0] * 4)
+    add("bernstein-zero", "G is zero", nothing, MARGIN, control="bernstein-zero-row")
+    bad = sign_lower(at("1/256"), scale=0)
+    add("hilbert-schmidt-basis-on", "D is s^2", bad, BASIS, control="hilbert-schmidt-signs")
+    double = matrix_target([[2 * entry for entry in row] for row in ORACLE], "1")
+    add("trivial-large", "epsilon 1, no softmax", trivial(double, 0, 4), OK, OK)
+    zero = trivial(double, 0, 0)
+    add("trivial-large-zero", "rank 0 at 1", zero, OK, MARGIN, control="trivial-large")
+    add("ladder", "several ranks on either side", ladder("1/2"), *[OK] * 6)
+    same = rank_one_upper(rank_two_lower(at("1/2")), 1, 8)
+    same.meta["claims"][1]["rank"] = 2
+    same.tensors["claim1.X"] = ("I32", [4, 2], [1, 0] * 4)
+    same.tensors["claim1.Y"] = ("I32", [2, 4], [1] * 4 + [0] * 4)
+    add("rejected-upper", "a bad rank 2 beside r >= 2", same, OK, MARGIN, control="bracket")
+    same = rank_two_upper(rank_two_lower(at("1/2")))
+    same.tensors["claim0.G"] = ("I32", [4, 4], [0] * 16)
+    add("rejected-lower", "a bad rank 2 beside r <= 2", same, MARGIN, OK, control="bracket")
+    add("trivial-oblong", "min(3, 4)", trivial(oblong("1/4"), 0, 3), OK, OK)
+    tall = matrix_target([list(column) for column in zip(*OBLONG, strict=True)], "1/4")
+    add("trivial-tall", "min(4, 3)", trivial(tall, 0, 3), OK, OK)
+    accented = bracket()
+    accented.meta["provenance"] = {"\u00e9\U0001f600": "[/x] \ud800\u001b\n"}
+    add("provenance-escapes", "anything in a provenance", accented, OK, OK)
     return cases
 
 
@@ -643,6 +858,7 @@ def malformed_cases() -> list[Case]:
     meta("epsilon-denominator-zero", "field", lambda x: x.update(epsilon="0x1/0x0"))
     meta("provenance-list", "field", lambda x: x.update(provenance=[]))
     meta("provenance-number", "field", lambda x: x.update(provenance={"seed": 1}))
+    meta("provenance-mixed", "field", lambda x: x.update(provenance={"a": "x", "seed": 1}))
     meta("target-list", "field", lambda x: x.update(target=[]))
     meta("target-object", "field", lambda x: x["target"].update(object="attention"))
     meta("target-object-list", "field", lambda x: x["target"].update(object=["matrix"]))
@@ -651,6 +867,9 @@ def malformed_cases() -> list[Case]:
     meta("target-shape-zero", "field", lambda x: x["target"].update(shape=[0, 4]))
     meta("target-shape-large", "field", lambda x: x["target"].update(shape=[4097, 4]))
     meta("target-shape-string", "field", lambda x: x["target"].update(shape="44"))
+    meta("target-shape-true", "field", lambda x: x["target"].update(shape=[True, 4]))
+    meta("target-shape-strings", "field", lambda x: x["target"].update(shape=["4", 4]))
+    meta("target-den-number", "field", lambda x: x["target"].update(den=4))
     meta("target-den-zero", "field", lambda x: x["target"].update(den="0x0"))
     meta("target-den-long", "field", lambda x: x["target"].update(den="0x1" + "0" * 320))
     meta("target-alpha-negative", "field", lambda x: x["target"].update(alpha="-0x1/0x2"))
@@ -681,6 +900,11 @@ def malformed_cases() -> list[Case]:
     meta("claim-rank-zero-lower", "field", lambda x: x["claims"][0].update(rank=0))
     meta("claim-rank-large", "field", lambda x: x["claims"][0].update(rank=5))
     meta("claim-params-list", "field", lambda x: x["claims"][0].update(params=[]))
+    meta(
+        "claim-params-names",
+        "field",
+        lambda x: x["claims"][0].update(params=["g_scale", "xy_scale"]),
+    )
     meta("claim-params-missing", "field", lambda x: x["claims"][0]["params"].pop("g_scale"))
     meta("claim-scale-zero", "field", lambda x: x["claims"][1]["params"].update(scale="0x0"))
     meta("claim-scale-ratio", "field", lambda x: x["claims"][1]["params"].update(scale="0x1/0x2"))
@@ -788,6 +1012,51 @@ def malformed_cases() -> list[Case]:
     draft = fantope_column()
     draft.tensors["claim0.w"] = ("I32", [1, 4], [0] * 4)
     add("fantope-weights-zero", "value", draft.bytes())
+    draft = oblong_fantope("1/4")
+    draft.tensors["claim0.v"] = ("I32", [2, 4], [1] + [0] * 7)
+    add("fantope-second-weights-zero", "value", draft.bytes())
+    draft = oblong_rows("1/4")
+    draft.meta["claims"][0]["rank"] = 2
+    add("rank-against-rows", "tensors", draft.bytes())
+
+    for name, rows in (("wide", OBLONG), ("tall", list(zip(*OBLONG, strict=True)))):
+        draft = trivial(matrix_target([list(row) for row in rows], "1/4"), 0, 4)
+        add(f"claim-rank-{name}", "field", draft.bytes())
+    draft = trivial(bracket(), 0, 4)
+    draft.meta["claims"][2]["params"] = []
+    add("claim-trivial-params-list", "field", draft.bytes())
+    draft = trivial(matrix_target(ORACLE, "1/4"), 0, 0)
+    draft.meta["target"]["shape"] = [0, 4]
+    add("target-shape-zero-trivial", "field", draft.bytes())
+
+    draft = bracket()
+    draft.tensors.clear()
+    add("no-tensors", "tensors", draft.bytes())
+    whole = draft.bytes()
+    while not whole.endswith(b" "):
+        draft.meta["provenance"]["made by"] += "x"
+        whole = draft.bytes()
+    add("header-beyond-by-one", "size", whole[:-1])
+    unsorted = text.replace(b'"dtype":"I64","shape":[4,4]', b'"shape":[4,4],"dtype":"I64"', 1)
+    add("header-unsorted", "json", container(unsorted, data))
+    add("header-raw-escape", "json", container(text.replace(b"hand", b"\xc3\xa9"), data))
+    for spaces in range(8):
+        draft.meta["provenance"] = {"made by": "hand" + "x" * spaces}
+        whole = draft.bytes()
+        if not whole.endswith(b" "):
+            add("header-exactly-eight-spaces", "json", container(whole[8:] + b" " * 8, b""))
+    header("entry-shape-number", "layout", lambda h: h["target.N"].update(shape=16))
+
+    def one_entry_of_shape(name: str, shape: list[int]) -> None:
+        """Shapes of product 1 or 0 that fit the bytes, and nothing else."""
+        draft = sign_lower(matrix_target(ORACLE, "1/4"))
+        values = [1] if shape != [4097, 0] else []
+        draft.tensors["claim0.Q"] = ("I32", shape, values)
+        add(name, "layout", draft.bytes())
+
+    one_entry_of_shape("entry-no-axes", [])
+    one_entry_of_shape("entry-axes-minus-one", [-1, -1])
+    one_entry_of_shape("entry-long-empty-axis", [4097, 0])
     return cases
 
 
