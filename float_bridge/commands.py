@@ -19,9 +19,10 @@ from rich.text import Text
 from softrank_exact import Target, display
 from softrank_exact.certificate import SUFFIX, Certificate, load_certificate
 from softrank_exact.errors import UserError
-from softrank_exact.inputs import Tensors, load_matrix, load_qk, read_tensors, row_sum_warning
+from softrank_exact.inputs import Tensors, read_tensors
 from softrank_exact.scalars import parse_epsilon
 from softrank_exact.selftest import self_test
+from softrank_exact.target_files import OBJECTS, load_target
 
 from .bracket import Bracket, bracket
 from .capture import CapturedHead, capture, is_capture, load_capture
@@ -119,23 +120,12 @@ def _bracket_target(
     scale: str,
     over_sqrt: int,
 ) -> tuple[Target, str]:
-    if object not in ("matrix", "logits", "qk"):
-        raise UserError(f"--object is {object!r}; accepted: matrix, logits, qk")
-    if file.suffix == ".safetensors" and is_capture(file):
+    if object in OBJECTS and file.suffix == ".safetensors" and is_capture(file):
         chosen = _captured(file, layer, head, prefix)
         return chosen.target(object, eps), f"{file}: layer {layer}, head {head}"
     if prefix is not None:
         raise UserError(f"--prefix needs a capture, and {file} is none")
-    if object == "qk":
-        Q, K, bias = load_qk(file)
-        return Target.qk(Q, K, eps, scale=scale, over_sqrt=over_sqrt, bias=bias), str(file)
-    loaded = load_matrix(file, key, layer, head, masks=object == "logits")
-    if object == "logits":
-        return Target.logits(loaded.values, eps), loaded.where
-    warning = row_sum_warning(loaded.values)
-    if warning is not None:
-        display.note(warning)
-    return Target.matrix(loaded.values, eps), loaded.where
+    return load_target(file, object, eps, key, layer, head, scale, over_sqrt)
 
 
 def _captured(file: Path, layer: int | None, head: int | None, prefix: int | None) -> CapturedHead:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -30,13 +29,12 @@ from .certifying import assemble, judge_witnesses
 from .doctor import diagnose
 from .errors import UserError
 from .explain import Explanation, explain
-from .inputs import load_matrix, load_qk, row_sum_warning
 from .intake.audit import Verdict
 from .intake.document import Document
 from .interrupts import unbroken
 from .scalars import parse_epsilon
 from .selftest import self_test
-from .targets import Target
+from .target_files import load_target
 from .witness import FloatWitness
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and no tables.")]
@@ -109,10 +107,7 @@ def certify_command(
     start = perf_counter()
     self_test()
     epsilon = parse_epsilon(eps)
-    if object == "qk":
-        target, where = _qk_target(file, epsilon, scale, over_sqrt), str(file)
-    else:
-        target, where = _matrix_target(file, epsilon, object, Selection(file, key, layer, head))
+    target, where = load_target(file, object, epsilon, key, layer, head, scale, over_sqrt)
     witnesses: list[FloatWitness] = [
         *(witness_files.read_factor(text, target) for text in upper or ()),
         *(witness_files.read_hilbert_schmidt(text, target, epsilon) for text in hs or ()),
@@ -165,25 +160,6 @@ def certify_command(
             f"{'nothing written: no -o' if output is None else f'written to {output}'}"
         )
     raise typer.Exit(OK if all(v.verdict == "verified" for v in verdicts) else NOT_VERIFIED)
-
-
-def _matrix_target(
-    file: Path, epsilon: Fraction, object: str, chosen: Selection
-) -> tuple[Target, str]:
-    if object not in ("matrix", "logits"):
-        raise UserError(f"--object is {object!r}; accepted: matrix, logits, qk")
-    loaded = load_matrix(file, chosen.key, chosen.layer, chosen.head, masks=object == "logits")
-    if object == "logits":
-        return Target.logits(loaded.values, epsilon), loaded.where
-    warning = row_sum_warning(loaded.values)
-    if warning is not None:
-        display.note(warning)
-    return Target.matrix(loaded.values, epsilon), loaded.where
-
-
-def _qk_target(file: Path, epsilon: Fraction, scale: str, over_sqrt: int) -> Target:
-    Q, K, bias = load_qk(file)
-    return Target.qk(Q, K, epsilon, scale=scale, over_sqrt=over_sqrt, bias=bias)
 
 
 # --- audit -------------------------------------------------------------------------------------

@@ -191,8 +191,18 @@ class HilbertSchmidt:
         return _above(question, question.hi**2, tail / unit, tail / unit)
 
 
+class _Reconstruction:
+    """What the two mirrors of MATH 5.3 share."""
+
+    side: ClassVar[str] = "lower"
+    scales: ClassVar[tuple[str, ...]] = ("g_scale", "xy_scale")
+
+    def relations(self, axes: Mapping[str, int]) -> bool:
+        return axes["rank"] >= 1 and axes["c"] == axes["c - rank"] + axes["rank"]
+
+
 @dataclass(frozen=True)
-class Bernstein:
+class Bernstein(_Reconstruction):
     """The identity on c columns is G A0 up to rank c - rank (MATH 5.3).
 
     columns: c indices, G: c x m over g_scale, X: c x (c - rank), Y: (c - rank) x c over xy_scale.
@@ -205,17 +215,12 @@ class Bernstein:
     g_scale: int
     xy_scale: int
     kind: ClassVar[str] = "bernstein"
-    side: ClassVar[str] = "lower"
     shapes: ClassVar[Shapes] = {
         "columns": ("c",),
         "G": ("c", "m"),
         "X": ("c", "c - rank"),
         "Y": ("c - rank", "c"),
     }
-    scales: ClassVar[tuple[str, ...]] = ("g_scale", "xy_scale")
-
-    def relations(self, axes: Mapping[str, int]) -> bool:
-        return axes["rank"] >= 1 and axes["c"] == axes["c - rank"] + axes["rank"]
 
     def values(self, axes: Mapping[str, int]) -> None:
         _check_increasing(self.columns, axes["n"], "columns")
@@ -228,7 +233,7 @@ class Bernstein:
 
 
 @dataclass(frozen=True)
-class BernsteinRows:
+class BernsteinRows(_Reconstruction):
     """The left mirror of ``Bernstein`` (MATH 5.3): on c rows the identity is A0 G up to that rank.
 
     rows: c indices, G: n x c over g_scale, X and Y as there.
@@ -241,17 +246,12 @@ class BernsteinRows:
     g_scale: int
     xy_scale: int
     kind: ClassVar[str] = "bernstein-rows"
-    side: ClassVar[str] = "lower"
     shapes: ClassVar[Shapes] = {
         "rows": ("c",),
         "G": ("n", "c"),
         "X": ("c", "c - rank"),
         "Y": ("c - rank", "c"),
     }
-    scales: ClassVar[tuple[str, ...]] = ("g_scale", "xy_scale")
-
-    def relations(self, axes: Mapping[str, int]) -> bool:
-        return axes["rank"] >= 1 and axes["c"] == axes["c - rank"] + axes["rank"]
 
     def values(self, axes: Mapping[str, int]) -> None:
         _check_increasing(self.rows, axes["m"], "rows")
