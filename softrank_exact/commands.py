@@ -259,7 +259,7 @@ def explain_command(
 def _explanation_table(explanation: Explanation) -> Table:
     table = _pairs()
     for name, words in explanation.facts.items():
-        table.add_row(name, words)
+        table.add_row(name, Text(words))
     for claim in explanation.claims:
         table.add_section()
         verdict = claim.verdict
@@ -268,7 +268,7 @@ def _explanation_table(explanation: Explanation) -> Table:
             Text(verdict.verdict, style=display.STYLES[verdict.verdict]),
         )
         for name, words in claim.facts.items():
-            table.add_row(name, words)
+            table.add_row(name, Text(words))
     return table
 
 

@@ -83,6 +83,11 @@ class Explanation:
     claims: tuple[ClaimExplained, ...]
 
 
+def _printable(text: str) -> str:
+    """A file's own words, with control characters and the like escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def explain(audit: Audit, document: Document) -> Explanation:
     """``audit`` is that of ``document``; what would tighten a claim is decided by the kernel."""
     m, n = document.target.shape
@@ -94,7 +99,8 @@ def explain(audit: Audit, document: Document) -> Explanation:
         "sha256": f"{document.sha256} (of the stored arrays)",
     }
     if document.provenance:
-        facts["provenance"] = "; ".join(f"{k}: {v}" for k, v in document.provenance.items())
+        told = "; ".join(f"{key}: {value}" for key, value in document.provenance.items())
+        facts["provenance"] = _printable(told)
     claims = (
         ClaimExplained(verdict, _facts(audit, document, index))
         for index, verdict in enumerate(audit.verdicts)
