@@ -1,0 +1,111 @@
+"""Witnesses worth judging: what a search would propose, on a grid of 2^-12, or exactly.
+
+Floating point only proposes here; what it proposes is a rational matrix like any other.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from oracles.rational import (
+    Matrix,
+    identity,
+    inverse,
+    matrix,
+    ones,
+    over_common_denominator,
+    rank,
+    zeros,
+)
+
+from .formulas import l1
+from .strategies import matrices
+
+GRID = 1 << 12
+BASIS = 1 << 20
+
+
+def reconstruction(A: Matrix, p: int, exact: bool) -> tuple[Matrix, Matrix, Matrix]:
+    """G (c x m), X (c x (c-p)), Y ((c-p) x c) with I near to G A + X Y (MATH 5.3). A: m x c.
+
+    ``exact``: the pseudoinverse itself and p = c, where the columns of A are independent.
+    """
+    c = A.shape[1]
+    if exact and rank(A) == c:
+        return inverse(A.T @ A) @ A.T, zeros(c, 0), zeros(0, c)
+    U, sigma, Vt = np.linalg.svd(A.astype(float), full_matrices=True)
+    kept = min(p, int(np.sum(sigma > 1e-6)))
+    G = (Vt[:kept].T / sigma[:kept]) @ U[:, :kept].T
+    left, weights, right = np.linalg.svd(np.eye(c) - G @ A.astype(float))
+    return rationals(G), rationals(left[:, : c - p] * weights[: c - p]), rationals(right[: c - p])
+
+
+def rationals(values: np.ndarray) -> Matrix:
+    """The nearest multiples of 1 / GRID."""
+    if not values.size:
+        return zeros(*values.shape)
+    return matrix(np.rint(values * GRID).astype(int)) / GRID
+
+
+def eigenbasis(S: Matrix) -> np.ndarray:
+    """Approximate eigenvectors of a symmetric S, as integers of norm ``BASIS``."""
+    largest = abs(S).max() or Fraction(1)
+    _, vectors = np.linalg.eigh((S / largest).astype(float))
+    return np.rint(vectors * BASIS).astype(np.int64)
+
+
+def integers(*arrays: Matrix) -> list[np.ndarray]:
+    """The arrays as int64 over one common denominator, which is dropped."""
+    flat, _ = over_common_denominator(np.concatenate([array.ravel() for array in arrays]))
+    ends = np.cumsum([array.size for array in arrays])[:-1]
+    return [
+        part.astype(np.int64).reshape(array.shape)
+        for part, array in zip(np.split(flat, ends), arrays, strict=True)
+    ]
+
+
+def worst_row(A: Matrix) -> int:
+    """The index of the heaviest row."""
+    sums = [l1(row) for row in A]
+    return sums.index(max(sums))
+
+
+def worst_signs(A: Matrix) -> Matrix:
+    """The signs of the heaviest row, as a column: with them it attains ||A||."""
+    return matrix([[1 if a >= 0 else -1] for a in A[worst_row(A)]])
+
+
+SIGNED = st.sampled_from([0, 1, 2, -1])
+
+
+@st.composite
+def fantope_weights(
+    draw: DrawFn, A: Matrix, epsilon: Fraction, k: int
+) -> tuple[Matrix, Matrix, Matrix]:
+    """(T, w, v) for MATH 5.4 about A (m x n): T is n x q, q > k, w is n x m, v is n x n.
+
+    Weights may be negative: a check that lets them through is wrong. They are small integers, or
+    those that make the form semidefinite or a little better: the heaviest row with its signs, the
+    lightest one against it (k = 0), rows of A^-1.
+    """
+    m, n = A.shape
+    none = zeros(n, n)
+    loose = [
+        (identity(n), ones(n, m), none),
+        (draw(matrices((n, draw(st.integers(k + 1, n)))).filter(np.any)), ones(n, m), none),
+        (identity(n), draw(matrices((n, m), SIGNED)), draw(matrices((n, n), SIGNED))),
+    ]
+    tight = []
+    if k == 0:
+        order = np.argsort([l1(row) for row in A])
+        heaviest, lightest = identity(m)[order[-1]], identity(m)[order[0]]
+        for row in (heaviest, 2 * heaviest - lightest):
+            tight.append((worst_signs(A), np.repeat(row[None, :], n, axis=0), none))
+    if m == n == rank(A):
+        row_by_row, room = abs(inverse(A)) / epsilon, ones(n, n) / 64
+        tight += [(identity(n), row_by_row, none), (identity(n), row_by_row + room, room)]
+    return draw(st.sampled_from(tight if tight and draw(st.booleans()) else loose))
