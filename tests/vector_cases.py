@@ -991,6 +991,8 @@ def malformed_cases() -> list[Case]:
     entry("target.N", 0, -(1 << 62) - 1, bracket(), "integer-below")
     entry("target.N", 0, -(1 << 63), bracket(), "integer-least")
     entry("claim0.columns", 1, 0, bracket(), "columns-repeated")
+    entry("claim0.columns", 2, 1, bracket(), "columns-repeated-later")
+    entry("claim0.columns", 3, 1, bracket(), "columns-decreasing")
     entry("claim0.columns", 3, 4, bracket(), "columns-outside")
     entry("claim0.columns", 0, -1, bracket(), "columns-negative")
     add("columns-repeated-forgery", "value", one_entry("2/5", [0, 0], 5).bytes())
