@@ -14,7 +14,7 @@ from .types import Proposal, working_dtype
 
 # First relative reduction of the rank, and how to descend: from the classical rank, from a better.
 COLD = 0.35, Recipe(rate=0.07, betas=(0.9, 0.99), attempt=200, patience=1000)
-WARM = 0.05, Recipe(rate=0.2, betas=(0.95, 0.999), attempt=500, patience=2500)
+WARM = 0.05, Recipe(rate=0.1, betas=(0.95, 0.999), attempt=1500, patience=2500)
 
 
 def factors(

@@ -81,20 +81,18 @@ def _above(ratio: float) -> Callable[[Cell], Proposal | None]:
 FAST = (
     Stage(hilbert_schmidt, _cold, 150, _any),
     Stage(factors, _cold, 800, _any),
-    Stage(factors, _factors, 1500, _any),
+    Stage(factors, _factors, 7000, _any),
     Stage(bernstein, _above(1.25), 1000, _high),
     Stage(fantope, _spectral, 150, _up_to(45)),
     Stage(bernstein, _above(1.05), 1500, _high),
-    Stage(factors, _factors, 5000, _any),
 )
 THOROUGH = (
     Stage(hilbert_schmidt, _cold, 300, _any),
     Stage(factors, _cold, 800, _any),
-    Stage(factors, _factors, 3000, _any),
+    Stage(factors, _factors, 12000, _any),
     Stage(bernstein, _above(1.25), 1000, _high),
     Stage(fantope, _spectral, 300, _up_to(70)),
     Stage(bernstein, _above(1.05), 3000, _high),
-    Stage(factors, _factors, 10000, _any),
     Stage(bernstein, _above(1.03), 5000, _high),
     Stage(fantope, _spectral, 500, _up_to(45)),
     Stage(factors, _factors, 20000, _any),
