@@ -53,7 +53,10 @@ class Certificate:
         return self.audit.upper
 
     def to_bytes(self) -> bytes:
-        """The one file content of this certificate (docs/certificate-format.md)."""
+        """The one file content of this certificate (docs/certificate-format.md).
+
+        Raises ``UserError`` for witnesses with entries beyond 32 bits.
+        """
         tensors = {
             f"target.{name}": _tensor(array, "F64" if array.dtype == np.float64 else "I64")
             for name, array in self.declared.tensors.items()
@@ -159,4 +162,6 @@ def write_atomically(path: Path, data: bytes) -> Path:
 
 def _tensor(array: NDArray[np.float64] | NDArray[np.int64], dtype: str) -> Tensor:
     stored = np.ascontiguousarray(array, dtype=DTYPES[dtype])
+    if not np.array_equal(stored, array):
+        raise UserError(f"an entry does not fit {dtype}; accepted: witnesses of 32-bit integers")
     return Tensor(dtype, tuple(array.shape), stored.tobytes())

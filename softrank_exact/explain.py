@@ -158,6 +158,8 @@ def _validity(verdict: Verdict) -> str:
     start, end = verdict.finding.valid_from, verdict.finding.valid_to
     if verdict.code in ("alpha", "basis"):
         return "no eps: the check ended before it came to eps"
+    if start is None:
+        return "no eps"
     if end is not None and not end > 0:
         return "no eps"
     if end is not None:

@@ -1,4 +1,4 @@
-"""The start-up self-test: does this machine's BLAS multiply integers exactly?
+"""The start-up self-test: does this process multiply integers exactly, and keep subnormals?
 
 The kernel assumes it (docs/trust.md, assumption 3): digits of up to 2^20, multiplied over an inner
 dimension of up to 2^12, have partial sums of up to 2^52, which float64 holds exactly and which no
@@ -8,6 +8,7 @@ reduced-precision mode does.
 from __future__ import annotations
 
 import random
+from math import ulp
 from operator import mul
 
 import numpy as np
@@ -27,8 +28,13 @@ def self_test(size: int = 4, copies: int = 1) -> None:
     The factors are (copies size) x 4096 and 4096 x (copies size): ``size`` different rows and
     columns, repeated, so that a large product costs little to know. Row and column 0 are extreme
     throughout, so that digit sums reach 2^52; number 1 alternates the extremes; the others are
-    pseudo-random. Raises ``SelfTestFailure`` with the first wrong entry.
+    pseudo-random. Raises ``SelfTestFailure`` with the first wrong entry, or where subnormal numbers
+    are flushed to zero (a library built for fast mathematics can do that to a whole process).
     """
+    if not ulp(0) > 0:
+        raise SelfTestFailure(
+            "the self-test failed: subnormal numbers are flushed to zero in this process"
+        )
     generator = random.Random(size)
     rows = [_vector(i, generator) for i in range(size)]
     columns = [_vector(i, generator) for i in range(size)]

@@ -101,8 +101,8 @@ class Target:
                 f"Q has {queries.shape[1]} columns and K {keys.shape[1]}; accepted: the same number"
             )
         factor = parse_epsilon(scale)
-        if not over_sqrt > 0:
-            raise UserError(f"over_sqrt is {over_sqrt}; accepted: a positive integer")
+        if not (type(over_sqrt) is int and 0 < over_sqrt < 1 << 1000):
+            raise UserError(f"over_sqrt is {over_sqrt!r}; accepted: an integer, 1 to 2^1000")
         tensors = {"Q": queries, "K": keys}
         with np.errstate(over="ignore", invalid="ignore"):
             logits = float(factor) / float(over_sqrt) ** 0.5 * (queries @ keys.T)

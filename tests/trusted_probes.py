@@ -7,6 +7,7 @@ when the copy misbehaves. Probes use ``_require`` so that they also bite under `
 from __future__ import annotations
 
 import importlib.util
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -97,6 +98,8 @@ def probes() -> Iterator[tuple[str, Callable[[Copy], None]]]:
         questions_are_sane,
         contradictions_are_seen,
         scales_are_positive,
+        types_decide,
+        flushed_subnormals_are_refused,
         kernel_checks_by_itself,
         undecided_softmax,
         large_file,
@@ -116,6 +119,37 @@ def probes() -> Iterator[tuple[str, Callable[[Copy], None]]]:
 def _require(condition: object, message: str) -> None:
     if not condition:
         raise AssertionError(message)
+
+
+def flushed_subnormals_are_refused(copy: Copy) -> None:
+    """Where 2^-1074 reads as 0, a file about it would be about another matrix."""
+    copy.target.ulp = lambda value: 0
+    data = vector_cases.subnormal().bytes()
+    try:
+        _refused(ArithmeticError, lambda: copy.audit.audit_bytes(data), "flush to zero")
+    finally:
+        copy.target.ulp = math.ulp
+
+
+def types_decide(copy: Copy) -> None:
+    """Numpy scalars wrap and floats round: only Python integers, fractions and int64 arrays."""
+    check, eye = copy.check, np.eye(2, dtype=np.int64)
+    N, zero, one = copy.limbs.identity(2), Fraction(0), Fraction(1)
+    for arguments in ((N, np.int64(1), zero, zero), (N, 1, 0.5, zero), (N, 1, one, 0)):
+        _refused(TypeError, lambda a=arguments: check.Question(*a), f"{arguments[1:]}")
+    question = check.Question(N, 1, zero, zero)
+    for rank, witness in (
+        (np.int64(2), check.Factor(eye, eye, 1)),
+        (2, check.Factor(eye, eye, np.int64(1))),
+        (2, check.Factor(np.array([[1.0, 0.0], [0.0, 1.0]], dtype=object), eye, 1)),
+        (2, check.Factor(eye, eye.astype(np.int32), 1)),
+        (2, check.Factor(eye.tolist(), eye, 1)),
+    ):
+        _refused(
+            check.InvalidWitness,
+            lambda r=rank, w=witness: check.check(question, r, w),
+            f"rank {rank!r}, {witness}",
+        )
 
 
 def _refused(error: type[BaseException], action: Callable[[], object], message: str) -> None:
@@ -312,7 +346,7 @@ def ranges_are_tight(copy: Copy) -> None:
     unweighted.tensors["claim0.w"] = ("I32", [2, 4], [0] * 8)
     unweighted.tensors["claim0.v"] = ("I32", [2, 4], [0, 1, 0, 0, 1, 0, 0, 0])
     unweighted.tensors["claim0.Q"] = ("I32", [2, 1, 1], [1, 1])
-    _require(_range_of(copy, unweighted) == (0, None), "a range without row weights")
+    _require(_range_of(copy, unweighted) == (0, 0), "no proof, no range")
     none = _range_of(
         copy, vector_cases.fantope_lower(vector_cases.matrix_target(vector_cases.ORACLE, "3/4"), 1)
     )

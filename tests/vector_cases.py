@@ -960,6 +960,8 @@ def malformed_cases() -> list[Case]:
     draft = bracket()
     draft.meta["claims"][0]["rank"] = 1
     add("rank-against-shapes", "tensors", draft.bytes())
+    draft.meta["target"]["sha256"], draft.rehash = "0" * 64, False
+    add("rank-against-shapes-and-hash", "tensors", draft.bytes())
     draft = bracket()
     draft.meta["claims"][1]["rank"] = 1
     add("rank-against-factor", "tensors", draft.bytes())

@@ -99,17 +99,17 @@ def _trivial(epsilon: Fraction, target: DeclaredTarget, claim: Claim) -> Finding
 
 
 def _trivial_upper(needed: Fraction, found: Fraction, one: bool) -> Finding:
-    margin, valid_from = needed - found, Fraction(1 if one else 0)
+    margin = needed - found
     if not (margin >= 0):
-        return Finding("margin", needed, found, margin, valid_from)
-    return Finding("ok", needed, found, margin, valid_from)
+        return Finding("margin", needed, found, margin)
+    return Finding("ok", needed, found, margin, Fraction(1 if one else 0))
 
 
 def _trivial_lower(needed: Fraction, found: Fraction, one: bool) -> Finding:
-    margin, valid_to = found - needed, Fraction(1) if one else None
+    margin = found - needed
     if not (margin > 0):
-        return Finding("margin", needed, found, margin, Fraction(0), valid_to)
-    return Finding("ok", needed, found, margin, Fraction(0), valid_to)
+        return Finding("margin", needed, found, margin)
+    return Finding("ok", needed, found, margin, Fraction(0), Fraction(1) if one else None)
 
 
 def _proven(verdict: Verdict, side: str) -> bool:

@@ -104,19 +104,19 @@ def _tensors(header: dict[str, Any], data: bytes) -> dict[str, Tensor]:
 
 def _tensor(name: str, entry: object, data: bytes, position: int) -> Tensor:
     if not (isinstance(entry, dict) and list(entry) == ["data_offsets", "dtype", "shape"]):
-        raise Malformed("layout", f"{name}: keys other than data_offsets, dtype, shape")
+        raise Malformed("layout", f"{name!r}: keys other than data_offsets, dtype, shape")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not (isinstance(dtype, str) and dtype in DTYPES):
-        raise Malformed("layout", f"{name}: dtype {dtype!r} is none of {', '.join(DTYPES)}")
+        raise Malformed("layout", f"{name!r}: dtype {dtype!r} is none of {', '.join(DTYPES)}")
     if not (isinstance(shape, list) and 1 <= len(shape) <= 3):
-        raise Malformed("layout", f"{name}: shape is not a list of 1 to 3 integers")
+        raise Malformed("layout", f"{name!r}: shape is not a list of 1 to 3 integers")
     if not all(is_integer(size) and 0 <= size <= MAX_AXIS for size in shape):
-        raise Malformed("layout", f"{name}: shape {shape} has an entry outside 0..{MAX_AXIS}")
+        raise Malformed("layout", f"{name!r}: shape {shape} has an entry outside 0..{MAX_AXIS}")
     end = position + prod(shape) * np.dtype(DTYPES[dtype]).itemsize
     if not (isinstance(offsets, list) and all(is_integer(offset) for offset in offsets)):
-        raise Malformed("layout", f"{name}: data_offsets are not integers")
+        raise Malformed("layout", f"{name!r}: data_offsets are not integers")
     if offsets != [position, end]:
-        raise Malformed("layout", f"{name}: data_offsets {offsets} are not [{position}, {end}]")
+        raise Malformed("layout", f"{name!r}: data_offsets {offsets} are not [{position}, {end}]")
     if end > len(data):
-        raise Malformed("layout", f"{name}: its data end after the file")
+        raise Malformed("layout", f"{name!r}: its data end after the file")
     return Tensor(dtype, tuple(shape), data[position:end])

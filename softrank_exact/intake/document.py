@@ -80,13 +80,13 @@ def read_document(data: bytes) -> Document:
         raise Malformed("field", f"claims is not a list of 1 to {MAX_CLAIMS}")
     parsed = [_claim_fields(claim, f"claim {i}", min(m, n)) for i, claim in enumerate(claims)]
     declared = _target(target, tensors)
-    built, axes = _claims(parsed, tensors, m, n)
+    built = _claims(parsed, tensors, m, n)
     _names(tensors, declared, built)
     if target_digest(tensors) != target["sha256"]:
         raise Malformed("hash", "sha256 is not that of the target's bytes")
     declared.check_values()
-    for claim, sizes in zip(built, axes, strict=True):
-        _claim_values(claim, sizes)
+    for claim in built:
+        _claim_values(claim, m, n)
     return Document(epsilon, declared, tuple(built), target["sha256"], provenance)
 
 
@@ -180,10 +180,10 @@ def _target(fields: dict[str, Any], tensors: dict[str, Tensor]) -> DeclaredTarge
 
 def _claims(
     parsed: list[dict[str, Any]], tensors: dict[str, Tensor], m: int, n: int
-) -> tuple[list[Claim], list[dict[str, int]]]:
-    claims, axes = [], []
+) -> list[Claim]:
+    claims = []
     for i, fields in enumerate(parsed):
-        witness, sizes = None, {}
+        witness = None
         if fields["kind"] != TRIVIAL:
             make = KINDS[fields["kind"]]
             arrays: dict[str, Any] = {}
@@ -194,12 +194,11 @@ def _claims(
                 arrays[name] = tensor.array()
             witness = make(**arrays, **fields["params"])
             try:
-                sizes = check_shapes(witness, m, n, fields["rank"])
+                check_shapes(witness, m, n, fields["rank"])
             except InvalidWitness as error:
                 raise Malformed(error.code, f"claim {i}: {error}") from None
         claims.append(Claim(fields["side"], fields["rank"], fields["kind"], witness))
-        axes.append(sizes)
-    return claims, axes
+    return claims
 
 
 def _names(tensors: dict[str, Tensor], target: DeclaredTarget, claims: list[Claim]) -> None:
@@ -208,12 +207,12 @@ def _names(tensors: dict[str, Tensor], target: DeclaredTarget, claims: list[Clai
         if claim.witness is not None:
             known.update(f"claim{i}.{name}" for name in claim.witness.shapes)
     if set(tensors) != known:
-        raise Malformed("tensors", f"nobody names {', '.join(sorted(set(tensors) - known))}")
+        raise Malformed("tensors", f"nobody names {sorted(set(tensors) - known)}")
 
 
-def _claim_values(claim: Claim, axes: dict[str, int]) -> None:
+def _claim_values(claim: Claim, m: int, n: int) -> None:
     if claim.witness is not None:
         try:
-            check_values(claim.witness, axes)
+            check_values(claim.witness, check_shapes(claim.witness, m, n, claim.rank))
         except InvalidWitness as error:
             raise Malformed(error.code, f"{claim.kind}: {error}") from None

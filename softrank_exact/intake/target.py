@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import frexp
+from math import frexp, ulp
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,12 @@ class DeclaredTarget:
         return nearest_integers(self.tensors["A"], self.den)
 
     def distance_bound(self, N: NDArray[Any]) -> Fraction:
-        """An upper bound of ||A* - N/den||, N: m x n integers; exact for a matrix."""
+        """An upper bound of ||A* - N/den||, N: m x n integers; exact for a matrix.
+
+        Raises ``ArithmeticError`` where subnormal numbers would be read as zeros.
+        """
+        if not (ulp(0) > 0):
+            raise ArithmeticError("subnormal numbers are flushed to zero in this process")
         rows = N.tolist()
         if self.object == "matrix":
             if "A" not in self.tensors:
@@ -115,7 +120,7 @@ class DeclaredTarget:
             )
 
     def _magnitude_bits(self) -> int:
-        """Bits before the binary point of the largest finite logit, at least 0."""
+        """Bits before the binary point of the largest logit, at least 0."""
         if self.object == "logits":
             return _bits(self.tensors["H"])
         depth = int(self.tensors["Q"].shape[1]).bit_length()
@@ -168,7 +173,8 @@ def _softmax_distance(logits: list[arb | None], row: list[int], den: int) -> Fra
     weights = [arb(0) if h is None else (h - top).exp() for h in logits]
     total = sum(weights, arb(0))
     terms = (abs(w / total - fmpq(integer, den)) for w, integer in zip(weights, row, strict=True))
-    bound = sum(terms, arb(0)).upper()
+    # 2^-200 keeps the bound a number of moderate size, whatever the logits.
+    bound = sum(terms, arb(fmpq(1, 1 << 200))).upper()
     if not bound.is_finite():
         # The triangle inequality always holds.
         return 1 + Fraction(sum(abs(integer) for integer in row), den)
@@ -177,8 +183,8 @@ def _softmax_distance(logits: list[arb | None], row: list[int], den: int) -> Fra
 
 
 def _bits(values: NDArray[np.float64]) -> int:
-    finite = np.abs(values[np.isfinite(values)])
-    return max(0, frexp(float(finite.max()))[1]) if finite.size else 0
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+    return max(0, frexp(float(largest))[1])
 
 
 def _scaled_integers(values: NDArray[np.float64]) -> tuple[list[list[fmpz]], int]:

@@ -41,6 +41,8 @@ class Question:
     alpha: Fraction
 
     def __post_init__(self) -> None:
+        if type(self.den) is not int or {type(self.epsilon), type(self.alpha)} != {Fraction}:
+            raise TypeError("den must be a Python integer, epsilon and alpha fractions")
         if not (self.den > 0 and self.epsilon >= 0 and self.alpha >= 0):
             raise ValueError("den must be positive, epsilon and alpha not negative")
 
@@ -102,9 +104,14 @@ def check(question: Question, rank: int, witness: Witness) -> Finding:
 
 def check_shapes(witness: Witness, m: int, n: int, rank: int) -> dict[str, int]:
     """The witness's axes for a claim about an m x n matrix; ``InvalidWitness`` if they clash."""
+    if type(rank) is not int:
+        raise InvalidWitness("tensors", f"rank {rank!r} is not a Python integer")
     axes = {"m": m, "n": n, "rank": rank}
     for name, pattern in witness.shapes.items():
-        shape = getattr(witness, name).shape
+        array = getattr(witness, name)
+        if not _holds_integers(array):
+            raise InvalidWitness("tensors", f"{name} is not an array of int64 or Python integers")
+        shape = array.shape
         if len(shape) != len(pattern):
             raise InvalidWitness("tensors", f"{name} has {len(shape)} axes, not {len(pattern)}")
         for axis, size in zip(pattern, shape, strict=True):
@@ -117,11 +124,18 @@ def check_shapes(witness: Witness, m: int, n: int, rank: int) -> dict[str, int]:
     return axes
 
 
+def _holds_integers(array: object) -> bool:
+    if type(array) is not np.ndarray:
+        return False
+    return array.dtype == np.int64 or all(type(entry) is int for entry in array.flat)
+
+
 def check_values(witness: Witness, axes: Mapping[str, int]) -> None:
     """Raise ``InvalidWitness`` unless scales are positive and entries are as the kind asks."""
     for name in witness.scales:
-        if not getattr(witness, name) > 0:
-            raise InvalidWitness("value", f"{name} is not positive")
+        scale = getattr(witness, name)
+        if not (type(scale) is int and scale > 0):
+            raise InvalidWitness("value", f"{name} is not a positive Python integer")
     witness.values(axes)
 
 
@@ -323,6 +337,8 @@ class Fantope:
             if w_sums[s]:
                 # A tolerance e takes (e^2 - hi^2) sum(w) |T_j|^2 den^2 at most from phi.
                 limits.append(question.hi**2 + phi / (unit * w_sums[s] * squares[j]))
+            elif phi <= 0:
+                limits.append(Fraction(0))
         return _above(question, Fraction(0), min(found), min(limits, default=None))
 
 
@@ -406,7 +422,8 @@ def _reconstructed(
     g_factor, h_factor = hi.numerator * h_unit, hi.denominator * g_unit
     largest = max(g_factor * a + h_factor * b for a, b in zip(g, h, strict=True))
     found = Fraction(largest, h_factor * h_unit)
-    limits = [Fraction(h_unit - b, a) for a, b in zip(g, h, strict=True) if a]
+    # A row without G holds at every tolerance or at none.
+    limits = [Fraction(h_unit - b, a or 1) for a, b in zip(g, h, strict=True) if a or b >= h_unit]
     valid_to = None
     if limits:
         valid_to = max(min(limits) * g_unit / h_unit - question.alpha, Fraction(0))

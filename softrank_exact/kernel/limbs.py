@@ -10,7 +10,8 @@ carried only when an operation needs smaller ones. Nothing is ever rounded:
   fused multiply-add. This is always possible: carried digits are at most 2^20, and the inner
   dimension is at most 2^12;
 * digit products of equal weight are added while the sum of their bounds allows it; else the sum so
-  far is carried first, which leaves at most 2^20 of it;
+  far is carried first, which leaves at most 2^20 of it. At most two carries, of 2^32 each, reach a
+  weight before its own bound is looked at again, so that it stays below 2^53;
 * carrying v, |v| <= 2^53, takes c = rint(v / 2^21), exact as 2^-21 is a power of two, and leaves
   v - 2^21 c, an integer of at most 2^20. c is at most 2^32, so that a digit within the bound and
   what is carried into it are at most 2^53 - 2^34 + 2^32 + 1 < 2^53 together.
@@ -99,10 +100,9 @@ class Limbs:
         if not (inner <= MAX_INNER):
             raise OverflowError("the inner dimension is above 2^12")
         room = MAX_PRODUCT // max(inner, 1)
+        # room is at least HALF^2, so that what is left for b is never less than HALF.
         a = self.carried(room // min(self.bound, other.bound, HALF))
         b = other.carried(room // a.bound)
-        # If b could not become small enough, it is fully carried, and a has to follow.
-        a = a.carried(room // b.bound)
         return _sum_of_products(a.digits, b.digits, product, a.bound * b.bound * max(inner, 1))
 
     def __add__(self, other: Limbs) -> Limbs:
@@ -188,7 +188,7 @@ def _sum_of_products(
     a: list[Digit], b: list[Digit], product: Callable[..., Any], bound: int
 ) -> Limbs:
     """sum_st product(a[s], b[t]) 2^(21 (s + t)), each product at most ``bound`` <= 2^52."""
-    sums: list[Any] = [0] * (len(a) + len(b))
+    sums: list[Any] = [0] * (len(a) + len(b) - 1)
     bounds = [0] * len(sums)
     for s, x in enumerate(a):
         for t, y in enumerate(b):
@@ -200,8 +200,6 @@ def _sum_of_products(
             part = product(x, y)
             sums[weight] = sums[weight] + part if bounds[weight] else part
             bounds[weight] += bound
-    if not bounds[-1]:
-        sums.pop()
     return Limbs(sums, max(bounds))
 
 
