@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from softrank_exact.errors import UserError
 
-from . import controls, gauges, gibbs, kernel, lower, slack, softmax, target, upper  # noqa: F401
+from . import controls, gauges, gibbs, interaction, kernel, lower, slack, softmax, target, upper  # noqa: F401
 from .lemma import REGISTRY, Lemma
 
 

@@ -7,12 +7,13 @@ the command line does without it.
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 from softrank_exact.errors import UserError
 from softrank_exact.scalars import float_below
@@ -26,7 +27,7 @@ Only = Annotated[
     str | None, typer.Option(metavar="ID", help='One lemma, or all of a number such as "3.4".')
 ]
 Examples = Annotated[
-    int | None, typer.Option(min=1, help="Examples for each lemma (mutants get 100 or more).")
+    int | None, typer.Option(min=1, help="Examples for each lemma [default: 100].")
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Statements of the theory as executable checks.")
@@ -80,25 +81,25 @@ def _select(only: str | None) -> list[Lemma]:
 
 
 def _examined(lemmas: list[Lemma], examples: int | None) -> list[Report]:
-    from .examine import BUDGET, examine
+    from .examine import examine
+    from .lemma import EXAMPLES
 
     reports = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(lemmas))
         for lemma in lemmas:
             progress.update(task, description=lemma.id)
-            reports.append(examine(lemma, examples or BUDGET))
+            reports.append(examine(lemma, examples or EXAMPLES))
             progress.advance(task)
     return reports
 
 
 def _print_table(reports: list[Report]) -> None:
-    table = Table("lemma", "source", "examples", "worst margin", "mutants killed", "")
+    table = Table(Column("lemma", no_wrap=True), "examples", "worst margin", "mutants killed", "")
     for report in reports:
         killed = len(report.mutants) - len(report.survivors)
         table.add_row(
             report.lemma.id,
-            report.lemma.source,
             str(report.search.tried),
             _margin(report.search),
             f"{killed} of {len(report.mutants)}",
@@ -126,7 +127,11 @@ def _counterexample(search: Search) -> str:
 
 
 def _margin(search: Search) -> str:
-    return "-" if search.worst is None else f"{float_below(search.worst):.3g}"
+    return "-" if search.worst is None else f"{_rounded(search.worst):.3g}"
+
+
+def _rounded(margin: Fraction) -> float:
+    return float_below(margin) + 0.0  # no minus zero
 
 
 def _entry(lemma: Lemma) -> dict[str, Any]:
@@ -150,7 +155,7 @@ def _outcome(search: Search) -> dict[str, Any]:
     found = search.counterexample
     return {
         "examples": search.tried,
-        "worst_margin": None if search.worst is None else float_below(search.worst),
+        "worst_margin": None if search.worst is None else _rounded(search.worst),
         "refuted_by": None if found is None else {"case": found.case, "clause": found.clause.says},
     }
 

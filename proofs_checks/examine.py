@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from oracles.balls import PRECISION
 
 from .clauses import Clause
-from .lemma import BUDGET, Lemma, Mutant
+from .lemma import EXAMPLES, MUTANT_BUDGET, Lemma, Mutant
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class Report:
         return self.holds and not self.survivors
 
 
-def examine(lemma: Lemma, examples: int = BUDGET) -> Report:
-    """Try a lemma on ``examples`` examples, and each mutant on as many or ``BUDGET``.
+def examine(lemma: Lemma, examples: int = EXAMPLES) -> Report:
+    """Try a lemma on ``examples`` examples, each mutant on as many and at least MUTANT_BUDGET.
 
     The counterexample of a lemma that fails is shrunk; that of a mutant is the first one met. The
     examples depend on the lemma's id alone. Whatever a check raises, ``examine`` raises.
     """
     own = _search(lemma, None, examples, (Phase.generate, Phase.shrink))
-    budget = max(examples, BUDGET)
+    budget = max(examples, MUTANT_BUDGET)
     killed = {m.says: _search(lemma, m, budget, (Phase.generate,)) for m in lemma.mutants}
     return Report(lemma, own, killed)
 

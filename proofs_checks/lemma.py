@@ -29,7 +29,10 @@ from hypothesis.strategies import SearchStrategy
 from .clauses import Clause
 
 Check: TypeAlias = Callable[..., Iterator[Clause]]
-BUDGET = 100
+EXAMPLES = 100
+"""Examples for a lemma, unless asked otherwise."""
+MUTANT_BUDGET = 300
+"""Examples within which a mutant must fall, at least: most fall in the first ten."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from oracles.rational import (
     square_norm,
     zeros,
 )
+from oracles.two_bit import channel
 
 from .clauses import at_most, equal, less, that
 from .formulas import (
@@ -273,7 +274,7 @@ def invisible_queries(Q, K, W, Z, *, hidden=_beyond_visible):
 THREE_CYCLE = matrix([[1, -1, 0], [0, 1, -1], [-1, 0, 1]])
 
 
-def _interactions():
+def interactions():
     three_cycles = st.permutations(range(3)).map(lambda order: THREE_CYCLE[list(order)])
     return st.one_of(matrices(shapes(3)), three_cycles)
 
@@ -281,7 +282,7 @@ def _interactions():
 @lemma(
     "3.4-two-forms",
     r"\min_b\max_i\operatorname{osc}(F_i - b) = 2\min_{a,b}\max_{ij}|F_{ij} - a_i - b_j|",
-    given=_interactions().flatmap(lambda F: st.tuples(st.just(F), vectors(F.shape[1]))),
+    given=interactions().flatmap(lambda F: st.tuples(st.just(F), vectors(F.shape[1]))),
     mutants={
         "the factor 2 is dropped": {"factor": 1},
         "the mean of a row as its constant": {"middle": lambda row: row.mean()},
@@ -298,7 +299,7 @@ def residual_forms(F, b, *, factor=2, middle=lambda row: (max(row) + min(row)) /
 @lemma(
     "3.4-cycle-mean",
     r"q(F) = \max_{\text{cycles}} \frac1l\sum_t (F_{i_{t+1} j_t} - F_{i_t j_t})",
-    given=st.tuples(_interactions()),
+    given=st.tuples(interactions()),
     mutants={
         "cycles of length two only": {"q": lambda F: cycle_mean(row_weights(F), 2)},
         "the mean over 2l edges": {"q": lambda F: residual(F) / 2},
@@ -315,7 +316,7 @@ def residual_is_a_cycle_mean(F, *, q=residual):
 
 @st.composite
 def _duals(draw):
-    F = draw(_interactions())
+    F = draw(interactions())
     D = draw(matrices(F.shape).filter(lambda D: centred(D).any()))
     return F, D
 
@@ -399,7 +400,7 @@ def _base(F):
 @lemma(
     "3.5-contrast",
     r"q(F) \ge \tfrac12\max|F_{ij} - F_{ij'} - F_{i'j} + F_{i'j'}|",
-    given=st.tuples(_interactions()),
+    given=st.tuples(interactions()),
     mutants={
         "the half is dropped": {"share": 1},
         "contrasts suffice (the 3-cycle)": {"relation": equal},
@@ -425,7 +426,7 @@ def _free_duals(draw):
     return X, Y, draw(duals.filter(_is_interaction))
 
 
-def _factors_and_duals():
+def factors_and_duals():
     """Factors X, Y and a D of their shape; at times a simplex, where q/2 and means are far off."""
     special = [
         (identity(3), identity(3)),
@@ -441,7 +442,7 @@ def _is_interaction(D):
     return centred(D).any()
 
 
-def _weighted(D):
+def dual_triple(D):
     """(mu, nu, D) with [[diag mu, D], [D^T, diag nu]] psd and mu, nu of sum one.
 
     By diagonal dominance the absolute sums of rows and columns will do; uniform weights are better
@@ -463,7 +464,7 @@ def _block(mu, nu, D):
 
 def _dual_value(T, D, balanced=centred):
     """A lower bound of kappa(T) from any D that is not additive (MATH 3.6)."""
-    _, _, D = _weighted(balanced(D))
+    _, _, D = dual_triple(balanced(D))
     return max(inner(T, D), -inner(T, D))
 
 
@@ -472,7 +473,7 @@ def _dual_value(T, D, balanced=centred):
     r"\langle T, D\rangle \le R(X) R(Y), \quad XY^{\mathsf T} = T"
     r" \text{ up to additive terms}",
     assumes="D doubly centred, [[diag mu, D], [D^T, diag nu]] psd, mu and nu of sum one",
-    given=_factors_and_duals(),
+    given=factors_and_duals(),
     mutants={
         "D need not be doubly centred": {"balanced": lambda D: D},
         "twice the dual value": {"factor": 2},
@@ -517,7 +518,7 @@ def size_block(mu, nu, D, *, power=1):
 @lemma(
     "3.6-lower-bounds",
     r"\kappa(T) \ge q(T)/2 \ge \tfrac14\max|T_{ij} - T_{ij'} - T_{i'j} + T_{i'j'}|",
-    given=_factors_and_duals(),
+    given=factors_and_duals(),
     mutants={
         "q for q / 2": {"share": 1},
         "half the contrast": {"contrast_share": Fraction(1, 2)},
@@ -535,7 +536,7 @@ def size_lower_bounds(X, Y, D, *, share=Fraction(1, 2), contrast_share=Fraction(
     "3.6-upper-bound",
     r"\kappa(T) \le \sqrt{\operatorname{rank} T + 2}\; q(T)/2",
     assumes="tested on dual lower bounds of kappa",
-    given=_factors_and_duals(),
+    given=factors_and_duals(),
     mutants={
         "the root factor is dropped": {"stretch": lambda rank: 1},
         "half the rank for the rank plus two": {"stretch": lambda rank: Fraction(rank, 2)},
@@ -595,7 +596,7 @@ def _root(square):
     "3.6-mismatch",
     r"\kappa(T) \le R(X)R(Y) + \max_i\lVert M_i\rVert_2, \quad M = T - XY^{\mathsf T}",
     assumes="tested on dual lower bounds of kappa",
-    given=st.tuples(_factors_and_duals(), st.integers(0, 2)).map(lambda case: (*case[0], case[1])),
+    given=st.tuples(factors_and_duals(), st.integers(0, 2)).map(lambda case: (*case[0], case[1])),
     mutants={
         "the largest entry of the mismatch": {"cost": lambda M: ball(abs(M).max())},
         "the mismatch is free": {"cost": lambda M: ball(0)},
@@ -639,12 +640,8 @@ def profile_constant(t, share, *, constant=2):
     """The profile is a shape: its constant matters, and no number without it is a bound."""
     epsilon = t * (1 - share / 8)
     kappa = (ball(1 + t) / ball(1 - t)).log() / 2
-    r = 2 if singular_distance(_channel(t)) > epsilon else 1
+    r = 2 if singular_distance(channel(t)) > epsilon else 1
     yield at_most("r^2", r**2, constant**2 * (1 + kappa / ball(epsilon) ** 2))
-
-
-def _channel(t):
-    return matrix([[1 + t, 1 - t], [1 - t, 1 + t]]) / 2
 
 
 @st.composite

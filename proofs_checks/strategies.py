@@ -121,11 +121,6 @@ def _entry(shape: Shape, i: int, j: int, value: int) -> Matrix:
     return E
 
 
-def signs(length: int) -> SearchStrategy[Matrix]:
-    """Vectors of +1 and -1."""
-    return vectors(length, st.sampled_from([1, -1]))
-
-
 def invertible_matrices(most: int = 3, least: int = 1) -> SearchStrategy[Matrix]:
     """Square matrices of full rank."""
     square = st.integers(least, most).map(lambda n: (n, n))

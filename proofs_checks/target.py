@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles.class_gap import stochastic_bound, stochastic_rank_one
 from oracles.exact_rank import rank_one
 from oracles.kernel_steps import rank_at_least, rank_at_most
-from oracles.rational import identity, inverse, matrix, norm, rank, square_norm
+from oracles.rational import identity, inverse, matrix, norm, rank
 
 from .clauses import at_most, equal, that
 from .formulas import (
@@ -80,10 +80,6 @@ def closed_inequality(A, epsilon, *, reached=operator.ge, distance=singular_dist
     lower = rank_at_least(A, epsilon, inverse(A))
     yield that("r <= n - 1 is proven iff eps >= d", upper.holds == low)
     yield that("r >= n is proven iff not", lower.holds != low)
-
-
-NORMS = {1: l1, 2: square_norm, 3: sup}
-"""l1, the square of l2, l-inf on the value space."""
 
 
 @st.composite

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from flint import arb
@@ -72,7 +74,9 @@ def test_a_lemma_about_nothing_does_not_hold() -> None:
             yield at_most("never", sign, 0)
 
     mutants = (Mutant("flipped", {"sign": -1}),)
-    empty = Lemma("0-empty", "says nothing", "", "x > 3", st.tuples(st.integers(0, 3)), check, mutants)
+    empty = Lemma(
+        "0-empty", "says nothing", "", "x > 3", st.tuples(st.integers(0, 3)), check, mutants
+    )
     assert not examine(empty).holds
 
 
@@ -85,7 +89,12 @@ def test_the_same_lemma_sees_the_same_examples() -> None:
 
 @pytest.mark.parametrize(
     ("says", "mutants"),
-    [("", {"m": {"bound": 1}}), ("words", {}), ("words", {"m": {"unknown": 1}}), ("words", {"m": {}})],
+    [
+        ("", {"m": {"bound": 1}}),
+        ("words", {}),
+        ("words", {"m": {"unknown": 1}}),
+        ("words", {"m": {}}),
+    ],
 )
 def test_a_lemma_needs_words_and_mutants_of_its_formula(says: str, mutants: dict) -> None:
     def check(x, *, bound=0):
@@ -157,6 +166,12 @@ def test_dyadic_matrices_are_stochastic_and_stored_by_floats(A) -> None:
     assert all(Fraction(float(a)) == a for a in A.flat)
 
 
+@given(strategies.dyadics(2, 8))
+def test_dyadics(x) -> None:
+    assert abs(x) <= 2
+    assert (x * 256).denominator == 1
+
+
 @given(st.one_of(strategies.degenerate_matrices(), strategies.stochastic_matrices((2, 3), True)))
 def test_stochastic_matrices(A) -> None:
     assert (A.sum(axis=1) == 1).all()
@@ -166,7 +181,7 @@ def test_stochastic_matrices(A) -> None:
 @given(strategies.gauges(2), strategies.orthogonal_gauges(3), strategies.diagonal_gauges(2, 4))
 def test_gauges(G, R, D) -> None:
     assert rank(G) == 2
-    assert (R @ R.T == inverse(R) @ R).all()
+    assert (inverse(R) @ R == R @ R.T).all()
     assert max(D.diagonal()) <= 4 * min(D.diagonal())
 
 
@@ -195,3 +210,23 @@ def test_strategies_shrink_to_simple_matrices() -> None:
 
     A = find(strategies.stochastic_matrices(strategies.shapes()), lambda A: rank(A) > 1)
     assert A.tolist() == [[0, 1], [1, 0]] or A.tolist() == [[1, 0], [0, 1]]
+
+
+def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proofs_checks.lemma.REGISTRY", {})
+    page = (Path(__file__).parents[1] / "docs" / "lemmas.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(example, {})
+
+
+def test_the_page_names_every_strategy() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "lemmas.md").read_text()
+    public = [
+        name
+        for name, value in vars(strategies).items()
+        if callable(value) and getattr(value, "__module__", "") == strategies.__name__
+    ]
+    missing = [n for n in public if not n.startswith("_") and f"`{n}(" not in page]
+    assert not missing
