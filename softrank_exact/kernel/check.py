@@ -392,7 +392,7 @@ def _above(
 
 
 def _check_increasing(indices: IntArray, bound: int, name: str) -> None:
-    """A repeated index would make MATH 5.3 false."""
+    """A repeated column would make MATH 5.3 false; rows are held to the same form."""
     if not np.all(indices[1:] > indices[:-1]):
         raise InvalidWitness("value", f"{name} is not strictly increasing")
     if not (indices[0] >= 0 and indices[-1] < bound):
