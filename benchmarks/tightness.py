@@ -142,6 +142,8 @@ def report(args: argparse.Namespace) -> None:
     panels = sorted({(key[0], key[3]) for key, _ in results})
     for n, eps in panels:
         wanted = {key for key in cells(args) if (key[0], key[3]) == (n, eps)}
+        if not any((key, method) in results for key in wanted for method in METHODS[:3]):
+            continue
         print(f"\nn = {n}, eps = {eps}")
         print(
             "method      heads  seconds   L=U  U<=1.25L  U<=1.5L  U<=2L  "
