@@ -264,7 +264,7 @@ def fantope_lower(draft: Draft, rank: int, v: int = 0) -> Draft:
 
 
 def sign_lower(draft: Draft, scale: int = 1) -> Draft:
-    """r >= 1 by one row and its signs (DESIGN: HS with k = 0)."""
+    """r >= 1 by one row and its signs (Hilbert-Schmidt with k = 0)."""
     tensors = {"d": ([4], [1, 0, 0, 0]), "T": ([4, 1], [1] * 4), "Q": ([1, 1], [scale])}
     return claim(draft, "lower", "hilbert-schmidt", 1, {"q_scale": 1}, tensors)
 
