@@ -20,7 +20,9 @@ def draw(path: Path) -> None:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError("the plot needs matplotlib: install softrank-exact[report]") from None
+        raise UserError(
+            "the plot needs matplotlib: pip install '.[report]' in a clone of softrank-exact"
+        ) from None
     with rc_context({"svg.hashsalt": "softrank"}):
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         panels = dict(zip(("sphere", "ball"), figure.subplots(1, 2, sharey=True), strict=True))

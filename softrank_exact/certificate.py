@@ -23,7 +23,7 @@ from .scalars import hex_ratio
 SUFFIX = ".softrank.safetensors"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """A target, a tolerance and claims, with what the exact check says of them."""
 
@@ -37,6 +37,13 @@ class Certificate:
         """The exact verdicts on the claims."""
         document = Document(self.epsilon, self.declared, self.claims, "", self.provenance)
         return Audit(document, judge(document), None)
+
+    def __repr__(self) -> str:
+        m, n = self.declared.shape
+        return (
+            f"Certificate({self.lower} <= r_eps <= {self.upper}, eps={self.epsilon}, "
+            f"{self.declared.object} {m} x {n})"
+        )
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -40,9 +40,18 @@ def judge_witnesses(
     target: Target, epsilon: Fraction, witnesses: Iterable[Ranked]
 ) -> list[Verdict]:
     """The kernel's verdict on each witness, rounded. Raises ``UserError`` as ``certify`` does."""
+    if not isinstance(target, Target):
+        raise UserError(f"target is a {type(target).__name__}; accepted: a Target")
+    if isinstance(witnesses, FloatWitness):
+        raise UserError("witnesses is a single witness; accepted: a list of witnesses")
     asked = question(target, epsilon)
     verdicts = []
     for number, entry in enumerate(witnesses):
+        if not isinstance(entry, FloatWitness | tuple):
+            raise UserError(
+                f"witness {number} is a {type(entry).__name__}; accepted: a witness of "
+                "softrank_exact.witness, or a pair (rank, integer witness)"
+            )
         rank, witness = entry if isinstance(entry, tuple) else (entry.rank, entry)
         try:
             verdicts.append(round_and_check(asked, target.float_matrix, witness, rank))

@@ -24,7 +24,7 @@ def _remedy(error: ImportError) -> str:
     extra = _extra_with(missing) if isinstance(error, ModuleNotFoundError) else None
     if extra is None:
         return f"a package that cannot be imported here ({error})"
-    return f"{missing}: pip install 'softrank-exact[{extra}]'"
+    return f"{missing}: pip install '.[{extra}]' in a clone of softrank-exact"
 
 
 def _extra_with(module: str) -> str | None:

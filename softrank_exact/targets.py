@@ -62,8 +62,14 @@ class Target:
 
     @classmethod
     def fractions(cls, rows: list[list[Fraction]]) -> Target:
-        """The exact matrix with these rational entries. Raises ``UserError`` beyond 62 bits."""
-        exact = [[Fraction(entry) for entry in row] for row in rows]
+        """The exact matrix with these rational entries (fractions, integers, "7/8").
+
+        Raises ``UserError`` for anything else, and beyond 62 bits over the common denominator.
+        """
+        exact = [
+            [_fraction(entry, f"rows[{i}][{j}]") for j, entry in enumerate(row)]
+            for i, row in enumerate(rows)
+        ]
         if not exact or not exact[0] or len({len(row) for row in exact}) != 1:
             raise UserError("rows is not a non-empty matrix; accepted: m rows of n fractions")
         den = lcm(*(entry.denominator for row in exact for entry in row))
@@ -153,6 +159,13 @@ class Target:
         return "within" if self.alpha <= BUDGET else "over"
 
 
+def _fraction(entry: Any, name: str) -> Fraction:
+    try:
+        return Fraction(entry)
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError):
+        raise UserError(f'{name} is {entry!r}; accepted: a finite number such as "7/8"') from None
+
+
 def real_matrix(array: Any, name: str, masks: bool = False) -> NDArray[np.float64]:
     """A user's array as float64 (m, n), every entry exactly. Raises ``UserError`` otherwise."""
     accepted = "a non-empty matrix of finite real numbers (float16, 32, 64 or integers up to 2^53)"
@@ -160,10 +173,11 @@ def real_matrix(array: Any, name: str, masks: bool = False) -> NDArray[np.float6
         raise UserError(f"{name} is a masked array; accepted: {accepted}")
     try:
         values = np.asarray(array)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"{name} is not an array ({error}); accepted: {accepted}") from None
     if values.dtype.kind not in "fiu" or values.dtype.itemsize > 8:
-        raise UserError(f"{name} has dtype {values.dtype}; accepted: {accepted}")
+        hint = "; Target.fractions takes fractions" if values.dtype.kind == "O" else ""
+        raise UserError(f"{name} has dtype {values.dtype}; accepted: {accepted}{hint}")
     if values.ndim != 2 or not values.size:
         raise UserError(f"{name} has shape {values.shape}; accepted: {accepted}")
     if max(values.shape) > MAX_AXIS:

@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import UserError
+
 FloatArray: TypeAlias = NDArray[np.float64]
 
 
@@ -78,8 +80,13 @@ FloatWitness: TypeAlias = FloatFactor | FloatHS | FloatBernstein | FloatBernstei
 
 
 def truncated_svd(A: FloatArray, rank: int) -> FloatFactor:
-    """The best rank-``rank`` approximation of A (m, n) in Frobenius norm (MATH 4.2)."""
+    """The best rank-``rank`` approximation of A (m, n) in Frobenius norm (MATH 4.2).
+
+    Raises ``UserError`` for a rank outside 0..min(m, n).
+    """
     U, sigma, Vt = np.linalg.svd(A, full_matrices=False)
+    if not 0 <= rank <= len(sigma):
+        raise UserError(f"rank is {rank}; accepted: 0 to {len(sigma)}")
     root = np.sqrt(sigma[:rank])
     return FloatFactor(U[:, :rank] * root, root[:, None] * Vt[:rank])
 

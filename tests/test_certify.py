@@ -176,6 +176,26 @@ def test_tiny_and_large_entries() -> None:
     assert (large.lower, large.upper) == (0, 2)
 
 
+def test_mistaken_arguments_are_told(target: Target, A: witness.FloatArray) -> None:
+    factor = witness.truncated_svd(A, 20)
+    mistakes: list[tuple[Any, Any, str]] = [
+        (A, [factor], "target is a ndarray"),
+        (target, factor, "single witness"),
+        (target, [A], "witness 0 is a ndarray"),
+    ]
+    for first, second, words in mistakes:
+        with pytest.raises(UserError, match=words):
+            certify(first, EPS, second)
+    for rank in (-1, 25):
+        with pytest.raises(UserError, match="rank is"):
+            witness.truncated_svd(A, rank)
+    with pytest.raises(UserError, match=r"rows\[0\]\[1\] is 'x'"):
+        Target.fractions([["1/2", "x"]])  # type: ignore[list-item]
+    with pytest.raises(UserError, match=r"Target\.fractions"):
+        Target.matrix([[Fraction(1, 3)]])
+    assert repr(certify(target, EPS)) == "Certificate(1 <= r_eps <= 24, eps=1/4, logits 24 x 24)"
+
+
 @pytest.mark.parametrize(
     "bad",
     [

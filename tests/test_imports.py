@@ -161,7 +161,7 @@ def test_a_verb_that_needs_torch_says_what_to_install(verb: str) -> None:
     )
     assert done.returncode == 2
     assert f"no command '{verb}' here" in done.stderr
-    assert "pip install 'softrank-exact[bridge]'" in done.stderr
+    assert "pip install '.[bridge]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

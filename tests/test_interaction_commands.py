@@ -115,7 +115,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(
     plot = tmp_path / "p.svg"
     code, _, err = run(capsys, logits, "--object", "logits", "--eps", "1/4", "--plot", plot)
     assert code == 2
-    assert "pip install 'softrank-exact[report]'" in err
+    assert "pip install '.[report]'" in err
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def draw(points: Sequence[ProfilePoint], eps: Fraction, title: str, path: Path) 
         from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise UserError(
-            "--plot needs matplotlib: pip install 'softrank-exact[report]'; accepted: no --plot"
+            "--plot needs matplotlib: pip install '.[report]' in a clone of softrank-exact; "
+            "accepted: no --plot"
         ) from None
     shown = [point for r, point in enumerate(points) if point.rank == r]
     figure = Figure(figsize=(7.2, 7.2), layout="constrained")
