@@ -34,7 +34,7 @@ from .intake.document import Document
 from .interrupts import unbroken
 from .scalars import parse_epsilon
 from .selftest import self_test
-from .target_files import load_target
+from .target_files import check_output, load_target
 from .witness import FloatWitness
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and no tables.")]
@@ -107,6 +107,7 @@ def certify_command(
     start = perf_counter()
     self_test()
     epsilon = parse_epsilon(eps)
+    check_output(output)
     target, where = load_target(file, object, epsilon, key, layer, head, scale, over_sqrt)
     witnesses: list[FloatWitness] = [
         *(witness_files.read_factor(text, target) for text in upper or ()),
@@ -159,6 +160,8 @@ def certify_command(
             f"alpha {display.above(target.alpha)} ({target.budget(epsilon)}), {seconds:.2f} s, "
             f"{'nothing written: no -o' if output is None else f'written to {output}'}"
         )
+    if output is not None and not any(v.verified for v in judged):
+        display.note(display.ONLY_TRIVIAL)
     raise typer.Exit(OK if all(v.verdict == "verified" for v in verdicts) else NOT_VERIFIED)
 
 
@@ -206,13 +209,16 @@ def _show(outcome: Outcome, alone: bool) -> None:
         display.say(f"{display.verdict_line(audit)}, {outcome.file}")
     if outcome.against is not None:
         display.say(f"{'yes' if outcome.against.same else 'no'}: {outcome.against.sentence}")
-    if alone or outcome.exit_code == NOT_VERIFIED:
+    if audit.verdicts and (alone or outcome.exit_code == NOT_VERIFIED):
         display.stderr().print(display.claims_table(audit.verdicts))
 
 
 def _summarise(outcomes: list[Outcome]) -> None:
     words = [display.overall(outcome.audit) for outcome in outcomes]
     parts = [f"{words.count(word)} {word}" for word in display.STYLES if word in words]
+    others = sum(outcome.against is not None and not outcome.against.same for outcome in outcomes)
+    if others:
+        parts.append(f"{others} not about the matrix of --against")
     display.note(f"{display.counted(len(words), 'file')}: {', '.join(parts)}")
 
 

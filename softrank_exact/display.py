@@ -22,6 +22,7 @@ from .kernel.check import Finding
 DIGITS = 5
 STYLES = {"verified": "green", "rejected": "yellow", "refuted": "red", "malformed": "red"}
 OBJECTS = {"matrix": "matrix", "logits": "softmax of logits", "qk": "softmax of Q K^T"}
+ONLY_TRIVIAL = "only trivial claims written: no witness was verified"
 CLAIM_FIELDS = (
     "side",
     "rank",

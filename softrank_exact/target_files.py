@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+from .certificate import SUFFIX
 from .display import note
 from .errors import UserError
 from .inputs import load_matrix, load_qk, row_sum_warning
+from .scalars import parse_epsilon
 from .targets import Target
 
 OBJECTS = ("matrix", "logits", "qk")
+DEFAULTS = {"key": None, "layer": None, "head": None, "scale": "1", "over_sqrt": 1}
 
 
 def load_target(
@@ -26,13 +30,16 @@ def load_target(
     """The target that a file holds (``inputs.load_matrix``, ``inputs.load_qk``) and where it is.
 
     Warns on stderr of a matrix whose rows do not sum to one. Raises ``UserError`` for an unknown
-    object or a file that does not hold one.
+    object, a file that does not hold one, or an option that the object has no use for.
     """
     if object not in OBJECTS:
         raise UserError(f"--object is {object!r}; accepted: {', '.join(OBJECTS)}")
     if object == "qk":
+        refuse_given("only with --object matrix or logits", key=key, layer=layer, head=head)
+        factor = _parse_scale(scale)
         Q, K, bias = load_qk(file)
-        return Target.qk(Q, K, eps, scale=scale, over_sqrt=over_sqrt, bias=bias), str(file)
+        return Target.qk(Q, K, eps, scale=factor, over_sqrt=over_sqrt, bias=bias), str(file)
+    refuse_given("only with --object qk of a file with Q and K", scale=scale, over_sqrt=over_sqrt)
     loaded = load_matrix(file, key, layer, head, masks=object == "logits")
     if object == "logits":
         return Target.logits(loaded.values, eps), loaded.where
@@ -40,3 +47,25 @@ def load_target(
     if warning is not None:
         note(warning)
     return Target.matrix(loaded.values, eps), loaded.where
+
+
+def refuse_given(accepted: str, **options: Any) -> None:
+    """Raise ``UserError`` for an option that cannot apply and is not at its default."""
+    for name, value in options.items():
+        if value != DEFAULTS[name]:
+            raise UserError(f"--{name.replace('_', '-')} is {value}; accepted: {accepted}")
+
+
+def check_output(output: Path | None, suffix: str = SUFFIX) -> None:
+    """Raise ``UserError`` for the name of an output file that lacks the suffix."""
+    if output is not None and not output.name.endswith(suffix):
+        raise UserError(f"-o is {output}; accepted: a name that ends in {suffix}")
+
+
+def _parse_scale(scale: str) -> Fraction:
+    try:
+        return parse_epsilon(scale)
+    except UserError:
+        raise UserError(
+            f'--scale is {scale!r}; accepted: a number >= 0 such as "1/8" or "0.125"'
+        ) from None

@@ -207,6 +207,14 @@ def test_certify_reports_what_a_rejected_witness_lacks(run: Run) -> None:
     assert max(map(len, table.splitlines())) <= 80
 
 
+def test_certify_says_that_only_trivial_claims_are_left(run: Run) -> None:
+    two_bit()
+    save = ("-o", "none.softrank.safetensors")
+    code, _, err = run(*TWO_BIT, "--hs", "w.npy,I.npy,3", *save)
+    assert (code, "only trivial claims written" in err) == (1, True)
+    assert "only trivial" not in run(*TWO_BIT, *BOTH_SIDES, *save)[2]
+
+
 def test_certify_finds_the_rank_of_a_hilbert_schmidt_witness(run: Run) -> None:
     two_bit()
     code, out, _ = run("certify", "A.npy", "--eps", "1/10", "--hs", "w.npy,I.npy")
@@ -273,7 +281,15 @@ def test_certify_warns_of_rows_that_do_not_sum_to_one(run: Run) -> None:
         ((*TWO_BIT, "--bernstein", "h.npy,G.npy,L.npy,R.npy"), "columns has an entry that is no"),
         ((*TWO_BIT, "--bernstein", "d.npy,G.npy,L.npy,R.npy"), "not strictly increasing"),
         ((*TWO_BIT, "--upper", "n.npy,Y.npy"), "X has an entry that is not finite"),
-        ((*TWO_BIT, "--upper", "X.npy,Y.npy", "-o", "no/x"), "no/x cannot be written"),
+        (
+            (*TWO_BIT, "--upper", "X.npy,Y.npy", "-o", "no/x.softrank.safetensors"),
+            "no/x.softrank.safetensors cannot be written",
+        ),
+        ((*TWO_BIT, "-o", "x.npy"), "-o is x.npy; accepted: a name that ends in .softrank."),
+        ((*TWO_BIT, "--scale", "2"), "--scale is 2; accepted: only with --object qk"),
+        ((*TWO_BIT, "--over-sqrt", "3"), "--over-sqrt is 3; accepted: only with --object qk"),
+        ((*TWO_BIT, "--object", "qk", "--key", "Q"), "--key is Q; accepted: only with --object"),
+        ((*TWO_BIT, "--object", "qk", "--scale", "foo"), "--scale is 'foo'; accepted: a number"),
     ],
 )
 def test_a_mistake_is_one_sentence(run: Run, arguments: tuple[str, ...], words: str) -> None:
@@ -325,7 +341,9 @@ def test_audit_of_folders(run: Run) -> None:
     ]
     assert "2 files: 1 verified, 1 rejected" in err
     assert run("audit", "a", "c")[0] == 4
-    assert run("audit", "c")[1].startswith("malformed (value): target.A has an entry")
+    _, out, err = run("audit", "c")
+    assert out.startswith("malformed (value): target.A has an entry")
+    assert err == ""
 
 
 def test_severity() -> None:
@@ -428,6 +446,8 @@ def test_about_my_matrix(run: Run) -> None:
     assert (code, "no: wide.npy is 4 x 5, the certified matrix 4 x 4" in out) == (1, True)
     code, out, _ = run(*audit, "other.npy", "--json")
     assert [entry["against"] for entry in json.loads(out)] == [False, False]
+    _, _, err = run("audit", vector("factor"), vector("logits-masked"), "--against", "A.npy")
+    assert "2 files: 2 verified, 1 not about the matrix of --against" in err
 
 
 def test_about_my_logits_and_queries(run: Run) -> None:

@@ -93,6 +93,18 @@ def test_the_certificate_is_verified(
     assert all(verdict.verdict == "verified" for verdict in audit.verdicts)
 
 
+def test_a_certificate_of_trivial_claims_is_called_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, output = tmp_path / "H.npy", tmp_path / "out.softrank.safetensors"
+    np.save(path, 9 * np.eye(3))
+    code, out, err = run(capsys, path, "--object", "logits", "--eps", "1/1000", "-o", output)
+    assert code == 0
+    assert "no explicit factor witness" in out
+    assert "only trivial claims written" in err
+    assert audit_file(output).upper == 3
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_the_plot(
     capsys: pytest.CaptureFixture[str], logits: Path, tmp_path: Path, suffix: str
@@ -125,6 +137,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(
         (np.tri(4) / np.arange(1, 5)[:, None], "matrix", [], "has no logarithm"),
         (np.ones((2, 2)) / 2, "tensor", [], "accepted: matrix, logits, qk"),
         (np.ones((2, 2)) / 2, "matrix", ["--plot", "p.gif"], "accepted: a file name in .svg"),
+        (np.ones((2, 2)) / 2, "matrix", ["-o", "p.npz"], "a name that ends in .softrank."),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -18,7 +18,7 @@ from ..certifying import assemble
 from ..intake.document import Claim
 from ..scalars import parse_epsilon
 from ..selftest import self_test
-from ..target_files import load_target
+from ..target_files import check_output, load_target
 from ..targets import Target
 from .exact import Enclosure
 from .explicit import ExplicitBound, explicit_bound, explicit_witness
@@ -74,11 +74,14 @@ def profile_command(
     """Certify rank, residual q, tau and size kappa of what softmax sees, per retained rank."""
     self_test()
     epsilon = parse_epsilon(eps)
+    check_output(output)
     target, where = load_target(file, object, epsilon, key, layer, head, scale, over_sqrt)
     report = examine(target, where, epsilon)
     if output is not None:
         proven = [] if report.witness is None else [report.witness]
         assemble(target, epsilon, proven).save(output)
+        if not proven:
+            display.note(display.ONLY_TRIVIAL)
     if plot is not None:
         draw(report.points, epsilon, _title(report), plot)
     if as_json:
