@@ -22,7 +22,7 @@ from softrank_exact.errors import UserError
 from softrank_exact.inputs import Tensors, read_tensors
 from softrank_exact.scalars import parse_epsilon
 from softrank_exact.selftest import self_test
-from softrank_exact.target_files import OBJECTS, load_target
+from softrank_exact.target_files import OBJECTS, check_output, load_target, refuse_given
 
 from .bracket import Bracket, bracket
 from .capture import CapturedHead, capture, is_capture, load_capture
@@ -84,8 +84,12 @@ def bracket_command(
     self_test()
     torch.set_num_threads(1)
     tolerances = [parse_epsilon(text) for text in eps.split(",")]
-    if output is not None and not output.name.endswith(SUFFIX):
-        raise UserError(f"-o is {output}; accepted: a name that ends in {SUFFIX}")
+    check_output(output)
+    if len(tolerances) > 1 and any(not 0 < tolerance < 2 for tolerance in tolerances):
+        display.note(
+            f"warning: --eps {eps} is {len(tolerances)} tolerances: a comma separates tolerances, "
+            "a decimal has a point"
+        )
     target, where = _bracket_target(
         file, min(tolerances), object, key, layer, head, prefix, scale, over_sqrt
     )
@@ -121,6 +125,8 @@ def _bracket_target(
     over_sqrt: int,
 ) -> tuple[Target, str]:
     if object in OBJECTS and file.suffix == ".safetensors" and is_capture(file):
+        refuse_given("not with a capture, which knows its scale", scale=scale, over_sqrt=over_sqrt)
+        refuse_given("--layer and --head, as FILE is a capture", key=key)
         chosen = _captured(file, layer, head, prefix)
         return chosen.target(object, eps), f"{file}: layer {layer}, head {head}"
     if prefix is not None:
@@ -238,6 +244,7 @@ def capture_command(
     as_json: Json = False,
 ) -> None:
     """Record what every attention head of a transformers model multiplies."""
+    check_output(output, ".safetensors")
     inputs = _inputs(text, text_file, ids, pixels, dtype)
     with display.progress() as bar, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

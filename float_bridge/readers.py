@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,12 @@ def read_pt(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"{path} is not a file of tensors alone: {reason}") from None
+    except Exception as error:  # noqa: BLE001 (what a damaged pickle raises has no bound)
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(
+            f"{path} is not a file of tensors alone ({reason}); accepted: a tensor or a dict of "
+            "tensors, written by torch.save"
+        ) from None
     named = loaded if isinstance(loaded, Mapping) else {"": loaded}
     return {str(name): _array(value, f"{path}: {name}") for name, value in named.items()}
 

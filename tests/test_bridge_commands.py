@@ -139,6 +139,7 @@ def test_bracket_of_several_tolerances_and_a_warm_start(tmp_path: Path, capsys: 
         (["--eps", "1/4", "--object", "tensor"], "accepted: matrix, logits, qk"),
         (["--eps", "1/4", "--prefix", "3"], "needs a capture"),
         (["--eps", "1/4", "-o", "name"], "ends in"),
+        (["--eps", "1/4", "--scale", "2"], "--scale is 2; accepted: only with --object qk"),
         (["--eps", "1/4", "--device", "nowhere"], "cannot be used"),
     ],
 )
@@ -155,6 +156,31 @@ def test_a_capture_needs_layer_and_head(folder: Path, capsys: Any) -> None:
     code, _, err = run(capsys, "bracket", folder / "heads.safetensors", "--eps", "1/4")
     assert code == 2
     assert "--layer and --head" in err
+
+
+@pytest.mark.parametrize("option", [("--scale", "2"), ("--over-sqrt", "4"), ("--key", "Q")])
+def test_a_capture_refuses_what_it_knows(
+    folder: Path, capsys: Any, option: tuple[str, str]
+) -> None:
+    head = ("--layer", 0, "--head", 0, "--eps", "1/4", "--object", "qk")
+    code, out, err = run(capsys, "bracket", folder / "heads.safetensors", *head, *option)
+    assert (code, out) == (2, "")
+    assert f"{option[0]} is {option[1]}; accepted: " in err
+
+
+def test_a_decimal_comma_is_pointed_out(tmp_path: Path, capsys: Any) -> None:
+    np.save(tmp_path / "A.npy", np.eye(2))
+    code, _, err = run(capsys, "bracket", tmp_path / "A.npy", "--eps", "0,25")
+    assert code == 0
+    assert "a comma separates tolerances" in err
+    assert "comma" not in run(capsys, "bracket", tmp_path / "A.npy", "--eps", "1/2,1/4")[2]
+
+
+def test_a_capture_has_its_suffix(folder: Path, capsys: Any) -> None:
+    given = ("--ids", folder / "ids.json", "-o", folder / "c.npz")
+    code, _, err = run(capsys, "capture", folder / "model", *given)
+    assert code == 2
+    assert "ends in .safetensors" in err
 
 
 @pytest.fixture
@@ -214,3 +240,16 @@ def test_pt_files_hold_tensors_and_nothing_else(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(UserError, match="not a file of tensors"):
         read_pt(path)
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"junk", b"\x80\x02.", b"\x80\x02q\x05.", b"(lp0\n.", b"0" * 99]
+)
+def test_a_junk_pt_file_is_a_mistake_of_the_user(tmp_path: Path, capsys: Any, junk: bytes) -> None:
+    path = tmp_path / "A.pt"
+    path.write_bytes(junk)
+    code, out, err = run(capsys, "bracket", path, "--eps", "1/4")
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    assert f"{path} is not a file of tensors alone" in err
+    assert "accepted: a tensor or a dict of tensors" in err
