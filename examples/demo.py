@@ -9,7 +9,9 @@ two cores.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -17,7 +19,6 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from importlib.resources import files
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 
@@ -101,10 +102,20 @@ def record(path: Path, done: Callable[[], None]) -> None:
 
 def brackets(path: Path) -> Iterator[Row]:
     """The rows as they are finished, two heads at a time, the hard ones first."""
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
+        # Ctrl-C reaches every process of a terminal; the pool's inherit that they ignore it.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         jobs = [pool.submit(one_head, path, *place) for place in reversed(HEADS)]
-        for job in as_completed(jobs):
-            yield job.result()
+        signal.signal(signal.SIGINT, handler)
+        try:
+            for job in as_completed(jobs):
+                yield job.result()
+        except BaseException:
+            # Ctrl-C, here or where the rows go, would wait for heads that take minutes.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
 
 def one_head(path: Path, layer: int, head: int) -> Row:
@@ -170,3 +181,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except UserError as error:
         sys.exit(f"demo: {error}")
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
