@@ -268,12 +268,13 @@ def capture(
 ) -> Capture:
     """Run a model once and write every attention head to ``path`` (safetensors).
 
-    ``model``: a model folder, a hub name, ``package:NAME/FOLDER`` for a model that ships inside an
-    installed package, or a loaded model (whose dtype then stays). ``inputs``: a text (tokenised by
-    the model's tokenizer), token ids, or the model's keyword arguments as tensors. ``tokens``: keep
-    the first so many tokens. ``prefix``: also record, for every later query, the weight that it has
-    on the first ``prefix`` keys (what ``CapturedHead.common_support`` retains). ``on_layer`` is
-    called with each module's name as it is recorded.
+    ``model``: a model folder, a hub name in the local cache (nothing is downloaded),
+    ``package:NAME/FOLDER`` for a model inside an installed package, or a loaded model (whose dtype
+    then stays). ``inputs``: a text (tokenised by the model's tokenizer), token ids, or the model's
+    keyword arguments as tensors. ``tokens``: keep the first so many tokens. ``prefix``: also
+    record, for every later query, the weight that it has on the first ``prefix`` keys (what
+    ``CapturedHead.common_support`` retains). ``on_layer`` is called with each module's name as it
+    is recorded.
 
     Tensors of the file, for attention call i: ``layers.i.query`` [batch, head, query_pos, d_head],
     ``layers.i.key`` [batch, key_head, key_pos, d_head], ``layers.i.bias`` (broadcast over batch and
@@ -584,11 +585,17 @@ def _load(model: str, dtype: str) -> PreTrainedModel:
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    location = _location(model)
     try:
         network: PreTrainedModel = AutoModel.from_pretrained(
-            _location(model), dtype=DTYPES[dtype], attn_implementation="eager"
+            location, dtype=DTYPES[dtype], attn_implementation="eager", local_files_only=True
         )
     except (OSError, ValueError, KeyError) as error:
+        if not Path(location).is_dir():
+            raise UserError(
+                f"{model} is no folder here, and no model of that name has been downloaded; "
+                "accepted: a model folder, package:NAME/FOLDER, or a hub name in the local cache"
+            ) from error
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"model {model} cannot be loaded: {reason}") from error
     return network
@@ -618,7 +625,7 @@ def _tokenise(model: str, text: str) -> list[int]:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(_location(model))
+        tokenizer = AutoTokenizer.from_pretrained(_location(model), local_files_only=True)
     except (OSError, ValueError) as error:
         raise UserError(
             f"model {model} has no tokenizer: give token ids instead of text"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +21,7 @@ from softrank_exact import Target, display
 from softrank_exact.certificate import SUFFIX, Certificate, load_certificate
 from softrank_exact.errors import UserError
 from softrank_exact.inputs import Tensors, read_tensors
+from softrank_exact.intake.audit import Verdict
 from softrank_exact.scalars import parse_epsilon
 from softrank_exact.selftest import self_test
 from softrank_exact.target_files import OBJECTS, check_output, load_target, refuse_given
@@ -224,7 +226,7 @@ def _say_bracket(one: Bracket, where: str, saved: Path | None, seconds: float) -
 def capture_command(
     model: Annotated[
         str,
-        typer.Argument(help="A model folder, a hub name, or package:NAME/FOLDER."),
+        typer.Argument(help="A model folder, package:NAME/FOLDER, or a cached hub name."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The capture, *.safetensors.")],
     text: Annotated[str | None, typer.Option(help="The input as text.")] = None,
@@ -293,6 +295,8 @@ def _inputs(
     if sum(value is not None for value in given.values()) != 1:
         raise UserError(f"the input is not given once; accepted: one of {', '.join(given)}")
     if text is not None:
+        if not text:
+            raise UserError("--text is empty; accepted: a text of at least one character")
         return text
     if text_file is not None:
         return _read_text(text_file)
@@ -359,7 +363,8 @@ def recheck_command(
     self_test()
     torch.set_num_threads(1)
     tensors, claims = _results(read_tensors(file))
-    claims |= {s: r for s, r in (("lower", lower), ("upper", upper)) if r is not None}
+    options = {s: r for s, r in (("lower", lower), ("upper", upper)) if r is not None}
+    claims |= options
     with display.progress() as bar:
         task = bar.add_task("cells", total=None)
         result = recheck(
@@ -374,6 +379,7 @@ def recheck_command(
             device=device,
             certificates=output is not None,
             on_cell=lambda done: bar.update(task, completed=done),
+            called=lambda name: f"--{name}" if name in options else f"{file}: {name}",
         )
     if output is not None:
         _write_certificates(result, output)
@@ -401,23 +407,17 @@ def _write_certificates(result: Recheck, folder: Path) -> None:
 
 
 def _say_recheck(result: Recheck) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("cell", "claim", "verdict", "needed", "found", "margin", "by", "alpha"):
-        table.add_column(name, no_wrap=True)
-    counts: dict[str, int] = {}
-    for cell in result.cells:
-        for verdict, method in zip(cell.verdicts, cell.methods, strict=True):
-            counts[verdict.verdict] = counts.get(verdict.verdict, 0) + 1
-            needed, found, margin = display.numbers(verdict.finding)
-            table.add_row(
-                str(list(cell.index)),
-                display.inequality(verdict),
-                Text(verdict.verdict, style=display.STYLES[verdict.verdict]),
-                *(needed, found, margin),
-                f"{method} ({verdict.kind})",
-                f"{display.above(cell.alpha)} ({cell.budget})",
-            )
-    display.stderr().print(table)
+    judged = [
+        (cell, verdict, method)
+        for cell in result.cells
+        for verdict, method in zip(cell.verdicts, cell.methods, strict=True)
+    ]
+    display.stderr().print(_recheck_table(judged))
+    deciders = Counter(f"{method} ({verdict.kind})" for _, verdict, method in judged)
+    for decider, number in deciders.items():
+        display.note(f"decided by {decider}: {display.counted(number, 'claim')}")
+    worst = max(result.cells, key=lambda cell: cell.alpha)
+    display.note(f"alpha, largest of all cells: {display.above(worst.alpha)} ({worst.budget})")
     for line in _ledger_lines(result.cells):
         display.note(line)
     if result.paranoia is not None:
@@ -425,8 +425,27 @@ def _say_recheck(result: Recheck) -> None:
             f"paranoid: {result.paranoia.products} products verified modulo random primes; a false "
             f"one passed with probability below {display.above(result.paranoia.false_accept)}"
         )
+    counts = Counter(verdict.verdict for _, verdict, _ in judged)
     words = ", ".join(f"{counts[word]} {word}" for word in sorted(counts, reverse=True))
     display.say(f"{len(result.cells)} cells on {result.device}: {words}")
+
+
+def _recheck_table(judged: Sequence[tuple[CellReport, Verdict, str]]) -> Table:
+    """One row per claim; fits 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("cell", no_wrap=True)
+    table.add_column("claim", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for name in ("needed", "found", "difference"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell, verdict, _ in judged:
+        table.add_row(
+            Text(str(list(cell.index))),
+            display.inequality(verdict),
+            Text(verdict.verdict, style=display.STYLES[verdict.verdict]),
+            *display.numbers(verdict.finding),
+        )
+    return table
 
 
 def _ledger_lines(cells: Sequence[CellReport]) -> list[str]:

@@ -28,12 +28,18 @@ def read_pt(path: Path) -> dict[str, NDArray[Any]]:
             "tensors, written by torch.save"
         ) from None
     named = loaded if isinstance(loaded, Mapping) else {"": loaded}
-    return {str(name): _array(value, f"{path}: {name}") for name, value in named.items()}
+    return {
+        str(name): _array(value, f"{path}: {name}" if name else str(path))
+        for name, value in named.items()
+    }
 
 
 def _array(value: Any, where: str) -> NDArray[Any]:
     if not isinstance(value, torch.Tensor) or value.is_meta or value.layout != torch.strided:
-        raise UserError(f"{where} is not a dense tensor; accepted: tensors, or a dict of them")
+        found = "sparse or meta tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise UserError(
+            f"{where} is a {found}, not a dense tensor; accepted: tensors, or a dict of them"
+        )
     if value.dtype == torch.bfloat16:
         value = value.float()
     array: NDArray[Any] = np.asarray(value.detach().resolve_conj().numpy())

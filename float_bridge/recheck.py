@@ -111,6 +111,7 @@ def recheck(
     paranoid: bool = False,
     certificates: bool = False,
     on_cell: Callable[[int], None] | None = None,
+    called: Callable[[str], str] = str,
 ) -> Recheck:
     """Re-check claims ``lower <= r_eps <= upper`` on every cell of a batch.
 
@@ -125,10 +126,13 @@ def recheck(
     ``lower``, ``upper``: claimed ranks, one for all cells or [...]; None: no such claim. A claim
     without evidence is searched for with ``effort`` (None: not at all). ``fast``: the first pass by
     float64 error analysis instead of exact integers. ``paranoid``: every exact product is verified
-    modulo random primes. ``on_cell`` is called with the number of cells done.
+    modulo random primes. ``on_cell`` is called with the number of cells done. ``called``: what
+    messages call a tensor or claim of a given name, such as its file and name.
     Raises ``UserError`` for tensors, claims or a device that cannot be used.
     """
-    job = _Job.read(tensors, parse_epsilon(eps), lower, upper, parse_epsilon(scale), over_sqrt)
+    job = _Job.read(
+        tensors, parse_epsilon(eps), lower, upper, parse_epsilon(scale), over_sqrt, called
+    )
     if fast and paranoid:
         raise UserError(
             "paranoid verifies exact products and fast makes none; accepted: one of them"
@@ -167,25 +171,36 @@ class _Job:
 
     @classmethod
     def read(
-        cls, given: Any, eps: Fraction, lower: Any, upper: Any, scale: Fraction, over_sqrt: int
+        cls,
+        given: Any,
+        eps: Fraction,
+        lower: Any,
+        upper: Any,
+        scale: Fraction,
+        over_sqrt: int,
+        called: Callable[[str], str],
     ) -> _Job:
         named = given if isinstance(given, Mapping) else {"attention": given}
         known = (*OBJECT_TENSORS, *WITNESS_TENSORS)
         unknown = sorted(set(named) - set(known))
         if unknown:
-            raise UserError(f"tensor {unknown[0]!r} is not known; accepted: {', '.join(known)}")
-        _require_pairs(named)
-        cells = {name: _cells(value, name) for name, value in named.items()}
+            raise UserError(
+                f"{called(repr(unknown[0]))} is not known; accepted: {', '.join(known)}"
+            )
+        _require_pairs(named, called)
+        cells = {name: _cells(value, name, called(name)) for name, value in named.items()}
         kind = "qk" if "Q" in cells else "logits" if "logits" in cells else "matrix"
         if kind == "matrix" and "attention" not in cells:
-            raise UserError("there is no matrix; accepted: attention, logits, or Q and K")
+            raise UserError(
+                f"{called('attention')} is missing; accepted: attention, logits, or Q and K"
+            )
         if not over_sqrt > 0:
             raise UserError(f"over_sqrt is {over_sqrt}; accepted: a positive integer")
         batch = next(iter(cells.values())).batch
         job = cls(kind, cells, batch, eps, {}, scale, over_sqrt)
-        job._require_shapes()
+        job._require_shapes(called)
         ranks = {"lower": lower, "upper": upper}
-        claims = {s: job._ranks(r, s) for s, r in ranks.items() if r is not None}
+        claims = {s: job._ranks(r, called(s)) for s, r in ranks.items() if r is not None}
         if not claims:
             raise UserError("there is no claim; accepted: lower, upper or both")
         return replace(job, claims=claims)
@@ -248,7 +263,7 @@ class _Job:
         m, n = self.tensors[name].values.shape[-2:]
         return m, n
 
-    def _require_shapes(self) -> None:
+    def _require_shapes(self, called: Callable[[str], str]) -> None:
         m, n = self.shape
         k = self._axes("X")[1] if "X" in self.tensors else 0
         d = self._axes("Q")[1] if "Q" in self.tensors else 0
@@ -270,44 +285,48 @@ class _Job:
         for name, cells in self.tensors.items():
             if cells.batch != self.batch:
                 raise UserError(
-                    f"{name} has the leading axes {cells.batch}; accepted: {self.batch}, as others"
+                    f"{called(name)} has the leading axes {cells.batch}; "
+                    f"accepted: {self.batch}, as others"
                 )
             if self._axes(name) != expected[name]:
                 raise UserError(
-                    f"{name} has the shape {self._axes(name)} a cell; accepted: {expected[name]}"
+                    f"{called(name)} has the shape {self._axes(name)} a cell; "
+                    f"accepted: {expected[name]}"
                 )
 
-    def _ranks(self, given: Any, side: str) -> list[int]:
+    def _ranks(self, given: Any, name: str) -> list[int]:
         ranks = np.asarray(given)
         most = min(self.shape)
-        accepted = f"integers from 0 to {most}, one or {list(self.batch)} of them"
+        several = f", one for all cells or one per cell {list(self.batch)}" if self.batch else ""
+        accepted = f"integers from 0 to {most}{several}"
         if ranks.dtype.kind not in "iu" or ranks.shape not in ((), self.batch):
             raise UserError(
-                f"{side} has dtype {ranks.dtype} and shape {ranks.shape}; accepted: {accepted}"
+                f"{name} has dtype {ranks.dtype} and shape {ranks.shape}; accepted: {accepted}"
             )
         values: list[int] = np.broadcast_to(ranks, self.batch).ravel().tolist()
-        if not all(0 <= value <= most for value in values):
-            raise UserError(
-                f"{side} goes from {min(values)} to {max(values)}; accepted: {accepted}"
-            )
+        bad = [value for value in values if not 0 <= value <= most]
+        if bad:
+            raise UserError(f"{name} is {bad[0]}; accepted: {accepted}")
         return values
 
 
-def _require_pairs(named: Mapping[str, Any]) -> None:
+def _require_pairs(named: Mapping[str, Any], called: Callable[[str], str]) -> None:
     for name, partners in {"Q": "K", "K": "Q", "X": "Y", "Y": "X", "U": "S", "Vh": "U"}.items():
         if name in named and partners not in named:
-            raise UserError(f"{name} is given without {partners}; accepted: both")
+            raise UserError(f"{called(name)} is given without {partners}; accepted: both")
     if "logits" in named and "Q" in named:
-        raise UserError("logits and Q, K are both given; accepted: one declared object")
+        raise UserError(
+            f"{called('logits')} and Q, K are both given; accepted: one declared object"
+        )
 
 
-def _cells(given: Any, name: str) -> Cells:
+def _cells(given: Any, name: str, called: str) -> Cells:
     if name != "S":
-        return as_cells(given, name, masks=name in ("logits", "bias"))
+        return as_cells(given, called, masks=name in ("logits", "bias"))
     values = given if isinstance(given, torch.Tensor) else torch.as_tensor(np.asarray(given))
-    cells = as_cells(values[..., None, :], name)
+    cells = as_cells(values[..., None, :], called)
     if not bool((cells.values >= 0).all()):
-        raise UserError("S has a negative entry; accepted: singular values")
+        raise UserError(f"{called} has a negative entry; accepted: singular values")
     return cells
 
 

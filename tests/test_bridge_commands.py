@@ -73,6 +73,7 @@ def test_capture_writes_the_heads_of_a_folder(folder: Path, tmp_path: Path, caps
     [
         ([], "one of --text"),
         (["--text", "a", "--ids", "x"], "one of --text"),
+        (["--text", ""], "--text is empty"),
         (["--ids", "{folder}/none.json"], "cannot be read"),
         (["--text", "hello"], "has no tokenizer"),
         (["--ids", "{folder}/ids.json", "--dtype", "int8"], "accepted|not one of"),
@@ -204,6 +205,47 @@ def test_recheck_prints_verdicts_ledger_and_paranoia(
     assert "ledger, largest of all cells: rounding to integers over den:" in err
     assert "products verified modulo random primes" in err
     assert len(list(folder.glob(f"*{SUFFIX}"))) == 3
+
+
+def test_recheck_table_is_whole_at_80_columns(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    logits = 3 * torch.randn(2, 3, 16, 20, generator=torch.Generator().manual_seed(1))
+    A = torch.softmax(logits, dim=-1)
+    upper = torch.tensor([[16, 16, 10], [16, 3, 16]])
+    torch.save({"attention": A, "B": A, "upper": upper}, tmp_path / "r.pt")
+    arguments = ("--eps", "1/4", "--lower", 1, "--effort", "none")
+    code, _, err = run(capsys, "recheck", tmp_path / "r.pt", *arguments)
+    assert code == 1
+    lines = err.splitlines()
+    rows = [line for line in lines if line.lstrip().startswith("[")]
+    assert len(rows) == 12
+    row = r"\[\d, \d\] +r_eps [<>]= \d+ +(verified|rejected|refuted)( +[-+.\de]+){3}"
+    assert all(re.fullmatch(row, line.strip()) for line in rows), err
+    assert {"verified", "rejected"} <= set(err.split())
+    assert "\u2026" not in err
+    assert max(map(len, rows)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("tensors", "options", "said"),
+    [
+        ({"attention": torch.full((2, 2), torch.nan)}, ["--lower", "1"], "{file}: attention[0, 0]"),
+        ({"attention": torch.eye(2)}, ["--lower", "30"], "--lower is 30; accepted: integers from"),
+        ({"attention": torch.eye(2), "upper": torch.tensor(3)}, [], "{file}: upper is 3"),
+        ({"foo": torch.eye(2)}, ["--lower", "1"], "{file}: 'foo' is not known"),
+        ([1, 2], ["--lower", "1"], "{file} is a list"),
+    ],
+)
+def test_recheck_names_the_file_or_the_option(
+    tmp_path: Path, capsys: Any, tensors: Any, options: list[str], said: str
+) -> None:
+    file = tmp_path / "r.pt"
+    torch.save(tensors, file)
+    code, out, err = run(capsys, "recheck", file, "--eps", "1/4", *options)
+    assert (code, out) == (2, "")
+    assert said.format(file=file) in err
 
 
 def test_recheck_json(results: Path, capsys: Any) -> None:

@@ -317,7 +317,10 @@ def test_other_files_are_not_captures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "said"),
-    [("package:no_such_package/x", "not installed"), ("/no/such/folder", "cannot be loaded")],
+    [
+        ("package:no_such_package/x", "not installed"),
+        ("nosuchfolder", "^nosuchfolder is no folder here"),
+    ],
 )
 def test_models_that_are_not_there(model: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):

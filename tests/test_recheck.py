@@ -441,7 +441,7 @@ def test_bad_attention_is_one_clear_sentence(attention: Any, said: str) -> None:
         ({"Q": torch.zeros(2, 2)}, "Q is given without K"),
         ({"attention": torch.eye(2), "X": torch.eye(2)}, "X is given without Y"),
         ({"attention": torch.eye(2), "nonsense": torch.eye(2)}, "'nonsense' is not known"),
-        ({"X": torch.eye(2), "Y": torch.eye(2)}, "there is no matrix"),
+        ({"X": torch.eye(2), "Y": torch.eye(2)}, "attention is missing"),
         ({"attention": torch.eye(2), "B": torch.eye(3)}, "B has the shape"),
         ({"attention": torch.ones(2, 2, 2), "B": torch.eye(2)}, "leading axes"),
         ({"attention": torch.eye(2), "S": torch.tensor([1.0, -1.0])}, "negative"),
