@@ -39,8 +39,8 @@ LARGEST = (1 << 53) - (1 << 34)
 MAX_PRODUCT = 1 << 52
 MAX_CARRY = 1 << 32
 MAX_INNER = 1 << 12
-# Two of these stay within a digit, and 2^12 of them within int64.
-MAX_SUMMAND = 1 << 50
+MAX_SUMMAND = 1 << 51
+MAX_TOTAL = 1 << 62
 
 
 class Limbs:
@@ -130,9 +130,9 @@ class Limbs:
         if self.bound <= limit:
             return self
         digits: list[Digit] = []
-        carry = np.zeros(self.shape)
+        carry: Any = None
         for digit in self.digits:
-            rest, carry = _carry(digit + carry)
+            rest, carry = _carry(digit if carry is None else digit + carry)
             digits.append(rest)
         top = _largest(carry)
         while top > limit:
@@ -158,6 +158,11 @@ class Limbs:
         """Entrywise absolute values, by the sign of the highest non-zero digit."""
         if len(self.digits) == 1:
             return Limbs([np.abs(self.digits[0])], self.bound)
+        if len(self.digits) == 2:
+            low, high = self.digits
+            # Scaling is exact, and the one rounding of the sum keeps its sign.
+            sign = np.sign(high * BASE + low)
+            return Limbs([low * sign, high * sign], self.bound)
         digits = self.carried(HALF).digits
         sign = np.sign(digits[-1])
         for digit in reversed(digits[:-1]):
@@ -171,7 +176,7 @@ class Limbs:
         """
         if not (self.shape[-1] <= MAX_INNER):
             raise OverflowError("the summed axis is longer than 2^12")
-        small = self.carried(MAX_SUMMAND)
+        small = self.carried(MAX_TOTAL // max(self.shape[-1], 1))
         return _joined([digit.astype(np.int64).sum(axis=-1) for digit in small.digits])
 
     def integers(self) -> list[Any]:
