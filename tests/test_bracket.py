@@ -53,6 +53,19 @@ def test_leading_axes_give_an_array_of_brackets():
     assert max(brackets[1, 0].lower, alone.lower) <= min(brackets[1, 0].upper, alone.upper)
 
 
+def test_a_shared_fantope_witness_is_proven_anew():
+    """Its eigenvectors belong to one tolerance: every certificate of the call must still verify."""
+    generator = np.random.default_rng(5)
+    logits = 1.5 * generator.normal(size=(48, 8)) @ generator.normal(size=(8, 48)) / 2
+    A = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    found = bracket(A, ["1/4", "6/25", "23/100", "1/5"])
+    kinds = {verdict.kind for one in found for verdict in one.certificate.verdicts}
+    assert "fantope" in kinds
+    for one in found:
+        assert all(verdict.verdict == "verified" for verdict in one.certificate.verdicts)
+        assert (one.certificate.lower, one.certificate.upper) == (one.lower, one.upper)
+
+
 def test_several_tolerances_are_monotone():
     brackets = bracket(softmax_head(3, 16, 16), ["1/2", "1/10", "1/4"])
     by_eps = sorted(brackets, key=lambda b: b.epsilon)

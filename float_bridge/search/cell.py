@@ -11,7 +11,7 @@ import numpy as np
 from softrank_exact.certificate import Certificate
 from softrank_exact.certifying import assemble, trivial_claims
 from softrank_exact.interrupts import unbroken
-from softrank_exact.kernel.check import InvalidWitness, Witness
+from softrank_exact.kernel.check import Fantope, InvalidWitness, Witness
 from softrank_exact.rounding import Verdict, question, round_and_check
 from softrank_exact.targets import Target
 from softrank_exact.witness import (
@@ -95,11 +95,15 @@ class Cell:
             )
 
     def share(self, others: Iterable[Cell]) -> None:
-        """Hand what was accepted to cells of the same target at tolerances where it holds too."""
+        """Offer what was accepted to cells of the same target at tolerances where it holds too."""
         for other in others:
             for verdict in self.accepted:
                 if _holds_at(verdict, other.epsilon):
-                    other.enter(verdict)
+                    rank, witness = verdict.claim.rank, verdict.claim.witness
+                    if isinstance(witness, Fantope):
+                        other.offer(Proposal("lower", rank, _with_new_bases(rank, witness)))
+                    elif witness is not None:
+                        other.offer_exact(rank, witness)
 
     def certificate(self, provenance: Mapping[str, str]) -> Certificate:
         return assemble(self.target, self.epsilon, (self.lower, self.upper), provenance)
@@ -120,6 +124,12 @@ class Cell:
         sign = 1 if proposal.side == "lower" else -1
         if known is None or sign * proposal.rank >= sign * known.rank:
             self.proposals[kind] = proposal
+
+
+def _with_new_bases(rank: int, witness: Fantope) -> FloatFantope:
+    """The same T and weights in float: their eigenvectors depend on the tolerance."""
+    T, w, v = (array.astype(float) for array in (witness.T, witness.w, witness.v))
+    return FloatFantope(rank, T, w, v)
 
 
 def _holds_at(verdict: Verdict, epsilon: Fraction) -> bool:

@@ -60,7 +60,8 @@ class Finding:
     """What a check found. Only ``code == "ok"`` is a proof.
 
     ``code``: "ok", "margin" or "basis". The same witness proves the same claim for every tolerance
-    e with valid_from <= e (upper), or valid_from <= e < valid_to (lower); None: no end.
+    e with valid_from <= e (upper), or valid_from <= e < valid_to (lower); None: no end. Of a
+    Fantope witness that is T, w and v: the eigenvectors have to be computed anew for another e.
     """
 
     code: str
