@@ -207,7 +207,7 @@ def plot(args: argparse.Namespace) -> None:
             [results[key, m]["upper"] - results[key, m]["lower"] for key in keys]
             for m in ("classical", method)
         ]
-        axes.scatter(*widths, marker=mark, alpha=0.6, label=f"{method}, {len(keys)} heads")
+        axes.scatter(*widths, marker=mark, alpha=0.6, label=f"{method}, {len(keys)} cells")
     limit = axes.get_xlim()[1]
     axes.plot([0, limit], [0, limit], color="gray", linewidth=1, label="equal")
     axes.set_xlabel("classical width U - L")
