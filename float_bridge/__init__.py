@@ -1,7 +1,9 @@
 """Floating point: captures heads, searches for witnesses, re-checks batches. Trusted by no one."""
 
+from softrank_exact.captures import Capture, CapturedHead, load_capture
+
 from .bracket import Bracket, bracket
-from .capture import Capture, CapturedHead, capture, load_capture
+from .capture import capture
 from .recheck import Recheck, recheck
 
 __all__ = [

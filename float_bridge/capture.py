@@ -2,8 +2,8 @@
 
 ``capture`` runs a model once and records, through the attention interface of transformers, the
 queries and keys that each attention layer multiplied (after rotary embedding), the scale, the mask
-or additive bias, and the weights that the model's own eager attention returned. ``load_capture``
-reads the file back and gives each head as the objects of MATH 2.2: ``qk``, ``logits``, ``matrix``.
+or additive bias, and the weights that the model's own eager attention returned
+(``softrank_exact.captures`` reads the file back).
 
 Nothing that changes the logits is dropped silently: an argument of the attention function that is
 not understood here is refused by name, and every layer is compared with the softmax of what was
@@ -20,19 +20,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
-from softrank_exact import Target
+from softrank_exact.captures import FORMAT, METADATA_KEY, Capture
 from softrank_exact.errors import UserError
 
 from .tensorfile import TensorFile
@@ -41,14 +36,12 @@ from .tensorfile import TensorFile
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FORMAT = "softrank-capture-1"
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-OBJECTS = ("qk", "logits", "matrix")
 
 _IMPLEMENTATION = "softrank_record"
 # Arguments of an attention function that leave the logits alone in the eager functions of
@@ -78,182 +71,6 @@ _REFUSED = {
 }
 
 Inputs = str | Sequence[int] | Mapping[str, torch.Tensor]
-
-
-# --- reading -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CapturedHead:
-    """One head of one input, m queries by n keys.
-
-    ``query`` (m, d) and ``key`` (n, d): float64, exactly what the model multiplied, or None where
-    the model does not show them; ``scale``: the exact number that multiplied their product;
-    ``bias`` (m, n): what was added to the logits, minus infinity where masked, or None;
-    ``weights`` (m, n): float64, the attention weights that the model returned; ``dtype``: the
-    model's; ``retained_mass`` (m,): for a common-support block, the weight that each query keeps.
-    """
-
-    layer: int
-    head: int
-    query: NDArray[np.float64] | None
-    key: NDArray[np.float64] | None
-    scale: Fraction
-    bias: NDArray[np.float64] | None
-    weights: NDArray[np.float64]
-    dtype: str
-    retained_mass: NDArray[np.float64] | None = None
-
-    @property
-    def objects(self) -> tuple[str, ...]:
-        """The declared objects that this head offers, of ``qk``, ``logits``, ``matrix``."""
-        return OBJECTS if self.query is not None else ("matrix",)
-
-    @property
-    def matrix(self) -> NDArray[np.float64]:
-        """The attention weights that the model returned, (m, n) float64."""
-        return self.weights
-
-    @property
-    def logits(self) -> NDArray[np.float64]:
-        """scale Q K^T + bias evaluated in float64, (m, n); minus infinity where masked.
-
-        Raises ``UserError`` for a head captured without queries and keys.
-        """
-        query, key = self._require_qk("logits")
-        products = float(self.scale) * (query @ key.T)
-        return products if self.bias is None else products + self.bias
-
-    def target(self, object: str, eps: Fraction | str | float) -> Target:
-        """The head as a certificate's target: ``object`` one of ``qk``, ``logits``, ``matrix``.
-
-        Raises ``UserError`` for another object, one that this head does not offer, or a query
-        that attends to nothing.
-        """
-        if object not in OBJECTS:
-            raise UserError(f"object {object!r} is not one of {', '.join(OBJECTS)}")
-        if object == "matrix":
-            return Target.matrix(self.weights, eps)
-        query, key = self._require_qk(object)
-        if object == "logits":
-            return Target.logits(self.logits, eps)
-        return Target.qk(query, key, eps, scale=self.scale, bias=self.bias)
-
-    def common_support(self, prefix: int) -> CapturedHead:
-        """Late queries (positions prefix, prefix + 1, ...) against the first ``prefix`` keys.
-
-        The softmax is renormalised over the prefix; ``retained_mass`` records what share of its
-        weight each query had there (MATH 10). Raises ``UserError`` if no query or no key is left,
-        or if a late query cannot see the whole prefix.
-        """
-        m, n = self.weights.shape
-        if not 0 < prefix < min(m, n + 1):
-            raise UserError(
-                f"prefix {prefix} leaves no block of a {m} x {n} head: take 1 to {m - 1}"
-            )
-        bias = None if self.bias is None else self.bias[prefix:, :prefix]
-        if bias is not None and not np.all(np.isfinite(bias)):
-            raise UserError(f"prefix {prefix}: a late query does not see the whole prefix")
-        kept = self.weights[prefix:, :prefix]
-        mass = kept.sum(axis=1)
-        return replace(
-            self,
-            query=None if self.query is None else self.query[prefix:],
-            key=None if self.key is None else self.key[:prefix],
-            bias=bias if bias is not None and np.any(bias) else None,
-            weights=kept / mass[:, None],
-            retained_mass=mass,
-        )
-
-    def _require_qk(self, object: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        if self.query is None or self.key is None:
-            raise UserError(
-                f"layer {self.layer} was captured without queries and keys: "
-                f"only object matrix is available, not {object}"
-            )
-        return self.query, self.key
-
-
-class Capture:
-    """A capture file: ``info`` (model, revision, text_sha256, input_ids, dtype, layers ...)."""
-
-    def __init__(self, path: Path, info: dict[str, Any]) -> None:
-        self.path = path
-        self.info = info
-
-    @property
-    def layers(self) -> list[dict[str, Any]]:
-        """For each attention call in order: module, heads, key_heads, shape, scaling, qk."""
-        layers: list[dict[str, Any]] = self.info["layers"]
-        return layers
-
-    def head(self, layer: int, head: int, batch: int = 0) -> CapturedHead:
-        """One head. Raises ``UserError`` for a layer, head or batch entry out of range."""
-        _in_range(self.path, "layer", layer, len(self.layers))
-        record = self.layers[layer]
-        _in_range(self.path, "head", head, record["heads"])
-        _in_range(self.path, "batch", batch, record["batch"])
-        with safe_open(self.path, framework="pt") as file:
-            names = set(file.keys())
-
-            def read(name: str, index: int) -> NDArray[np.float64]:
-                part = file.get_slice(f"layers.{layer}.{name}")
-                sizes = part.get_shape()
-                entry = part[min(batch, sizes[0] - 1), min(index, sizes[1] - 1)]
-                array: NDArray[np.float64] = entry.to(torch.float64).numpy()
-                return array
-
-            def read_if_there(name: str, index: int) -> NDArray[np.float64] | None:
-                return read(name, index) if f"layers.{layer}.{name}" in names else None
-
-            return CapturedHead(
-                layer=layer,
-                head=head,
-                query=read_if_there("query", head),
-                key=read_if_there("key", head * record["key_heads"] // record["heads"]),
-                scale=Fraction(float.fromhex(record["scaling"])),
-                bias=read_if_there("bias", head),
-                weights=read("weights", head),
-                dtype=self.info["dtype"],
-            )
-
-    def heads(self, batch: int = 0) -> Iterator[CapturedHead]:
-        """Every head in order of (layer, head), read one at a time."""
-        for layer, record in enumerate(self.layers):
-            for head in range(record["heads"]):
-                yield self.head(layer, head, batch)
-
-
-def load_capture(path: str | Path) -> Capture:
-    """Open a capture file. Raises ``UserError`` if it is not one."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read as a capture: {error}") from error
-    if "softrank_capture" not in metadata:
-        raise UserError(f"{path} is not a capture: write one with `softrank capture`")
-    info = json.loads(metadata["softrank_capture"])
-    if info.get("format") != FORMAT:
-        raise UserError(f"{path} has capture format {info.get('format')!r}, not {FORMAT!r}")
-    return Capture(Path(path), info)
-
-
-def is_capture(path: str | Path) -> bool:
-    """Whether ``path`` is a file written by ``capture``."""
-    try:
-        load_capture(path)
-    except UserError:
-        return False
-    return True
-
-
-def _in_range(path: Path, name: str, value: int, size: int) -> None:
-    if not 0 <= value < size:
-        raise UserError(f"{path}: {name} {value} is not within 0 to {size - 1}")
-
-
-# --- writing -----------------------------------------------------------------------------------
 
 
 def capture(
@@ -311,7 +128,7 @@ def capture(
             "torch": torch.__version__,
             "layers": recorder.layers,
         }
-        file.close({"softrank_capture": json.dumps(info, sort_keys=True)})
+        file.close({METADATA_KEY: json.dumps(info, sort_keys=True)})
     return Capture(path, info)
 
 

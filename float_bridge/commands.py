@@ -22,23 +22,30 @@ from softrank_exact.certificate import SUFFIX, Certificate, load_certificate
 from softrank_exact.errors import UserError
 from softrank_exact.inputs import Tensors, read_tensors
 from softrank_exact.intake.audit import Verdict
+from softrank_exact.options import (
+    Epsilon,
+    Head,
+    Json,
+    Key,
+    Layer,
+    MatrixFile,
+    Object,
+    OverSqrt,
+    Prefix,
+    Scale,
+)
 from softrank_exact.scalars import parse_epsilon
 from softrank_exact.selftest import self_test
-from softrank_exact.target_files import OBJECTS, check_output, load_target, refuse_given
+from softrank_exact.target_files import Selection, check_output, load_target
 
 from .bracket import Bracket, bracket
-from .capture import CapturedHead, capture, is_capture, load_capture
+from .capture import capture
 from .recheck import OBJECT_TENSORS, WITNESS_TENSORS, CellReport, Recheck, recheck
 
 OK, NOT_VERIFIED, INTERRUPTED = 0, 1, 130
 
 Effort = Literal["fast", "thorough"]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and no tables.")]
-Layer = Annotated[int | None, typer.Option(help="Layer, counted from 0.")]
-Head = Annotated[int | None, typer.Option(help="Head of the layer, counted from 0.")]
 Device = Annotated[str, typer.Option(help="torch device, cpu or cuda.")]
-Scale = Annotated[str, typer.Option(help="For qk: the factor of Q K^T.")]
-OverSqrt = Annotated[int, typer.Option(help="For qk: d, to divide Q K^T by sqrt(d).")]
 
 
 def register(app: typer.Typer) -> None:
@@ -52,13 +59,9 @@ def register(app: typer.Typer) -> None:
 
 
 def bracket_command(
-    file: Annotated[
-        Path, typer.Argument(help="A matrix: .npy, .npz, .safetensors or .pt; or a capture.")
-    ],
+    file: MatrixFile,
     eps: Annotated[str, typer.Option(help='Tolerances, such as "1/4" or "0.5,1/4".')],
-    object: Annotated[
-        str, typer.Option(help="What FILE holds or which object of a capture: matrix, logits, qk.")
-    ] = "matrix",
+    object: Object = "matrix",
     effort: Annotated[Effort, typer.Option(help="Budget of the search, in steps.")] = "fast",
     seconds: Annotated[
         float | None, typer.Option(help="Search for so long instead (not deterministic).")
@@ -66,13 +69,10 @@ def bracket_command(
     warm: Annotated[
         Path | None, typer.Option(help="A certificate of the same shape to start from.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Name of the tensor in the file.")] = None,
+    key: Key = None,
     layer: Layer = None,
     head: Head = None,
-    prefix: Annotated[
-        int | None,
-        typer.Option(help="Of a causal captured head: late queries against so many early keys."),
-    ] = None,
+    prefix: Prefix = None,
     scale: Scale = "1",
     over_sqrt: OverSqrt = 1,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
@@ -92,12 +92,17 @@ def bracket_command(
             f"warning: --eps {eps} is {len(tolerances)} tolerances: a comma separates tolerances, "
             "a decimal has a point"
         )
-    target, where = _bracket_target(
-        file, min(tolerances), object, key, layer, head, prefix, scale, over_sqrt
-    )
+    mine = Selection(file, key, layer, head, prefix)
+    target, where = load_target(mine, object, min(tolerances), scale, over_sqrt)
     start = perf_counter()
     found = _search(
-        target, tolerances, effort, device, seed, seconds, None if warm is None else _warm(warm)
+        target,
+        tolerances,
+        effort,
+        device,
+        seed,
+        seconds,
+        None if warm is None else load_certificate(warm),
     )
     saved = _save(found, output)
     elapsed = perf_counter() - start
@@ -113,47 +118,6 @@ def bracket_command(
     if any(one.interrupted for one in found):
         display.note("interrupted: these are the best brackets proven until then")
         raise typer.Exit(INTERRUPTED)
-
-
-def _bracket_target(
-    file: Path,
-    eps: Fraction,
-    object: str,
-    key: str | None,
-    layer: int | None,
-    head: int | None,
-    prefix: int | None,
-    scale: str,
-    over_sqrt: int,
-) -> tuple[Target, str]:
-    if object in OBJECTS and file.suffix == ".safetensors" and is_capture(file):
-        refuse_given("not with a capture, which knows its scale", scale=scale, over_sqrt=over_sqrt)
-        refuse_given("--layer and --head, as FILE is a capture", key=key)
-        chosen = _captured(file, layer, head, prefix)
-        return chosen.target(object, eps), f"{file}: layer {layer}, head {head}"
-    if prefix is not None:
-        raise UserError(f"--prefix needs a capture, and {file} is none")
-    return load_target(file, object, eps, key, layer, head, scale, over_sqrt)
-
-
-def _captured(file: Path, layer: int | None, head: int | None, prefix: int | None) -> CapturedHead:
-    if layer is None or head is None:
-        raise UserError(f"{file} is a capture; accepted: with --layer and --head")
-    chosen = load_capture(file).head(layer, head)
-    if prefix is None:
-        return chosen
-    block = chosen.common_support(prefix)
-    assert block.retained_mass is not None
-    mass = block.retained_mass
-    display.note(
-        f"common support: {len(mass)} queries against the first {prefix} keys, which keep between "
-        f"{mass.min():.3g} and {mass.max():.3g} of each query's weight"
-    )
-    return block
-
-
-def _warm(path: Path) -> Certificate:
-    return load_certificate(path)
 
 
 def _search(
@@ -338,7 +302,7 @@ def recheck_command(
             "lower, upper: .npz, .safetensors or .pt; or one attention tensor."
         ),
     ],
-    eps: Annotated[str, typer.Option(help='The tolerance, such as "1/4".')],
+    eps: Epsilon,
     lower: Annotated[int | None, typer.Option(help="Claimed L, instead of the tensor.")] = None,
     upper: Annotated[int | None, typer.Option(help="Claimed U, instead of the tensor.")] = None,
     scale: Scale = "1",

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .captures import CapturedHead
 from .certificate import SUFFIX, audit_file
 from .display import above, below, exact
 from .errors import UserError
@@ -21,6 +22,7 @@ from .inputs import load_matrix, load_qk, read_tensors
 from .intake.audit import Audit
 from .intake.target import DeclaredTarget
 from .interrupts import unbroken
+from .target_files import Selection
 
 MINICHECK = Path(__file__).with_name("minicheck.py")
 OK, NOT_VERIFIED, MALFORMED, INTERNAL = 0, 1, 4, 70
@@ -31,18 +33,8 @@ Opinion: TypeAlias = tuple[str | None, int | None, str | None, str, str]
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which tensor of the user's file is meant (``inputs.load_matrix``)."""
-
-    path: Path
-    key: str | None = None
-    layer: int | None = None
-    head: int | None = None
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """Whether the certificate is about the user's array, and a sentence that says how far not."""
+    """Whether the certificate is about the user's array, and a sentence that says what differs."""
 
     same: bool
     sentence: str
@@ -150,51 +142,109 @@ def _said(opinion: Opinion) -> str:
 
 
 def compare(declared: DeclaredTarget, mine: Selection) -> Comparison:
-    """Is the declared matrix the user's? Entries are compared exactly.
+    """Is the declared matrix the user's? Numbers are compared exactly.
 
-    A file that is not the declared object is taken for the attention matrix itself, and its
-    distance is enclosed: the exact distance to the working matrix, plus and minus alpha (MATH 2.1).
+    A capture holds the declared object itself. Another file that does not is taken for the
+    attention matrix, and its distance is enclosed: the exact distance to the working matrix, plus
+    and minus alpha (MATH 2.1).
     """
+    captured = mine.captured()
+    if captured is not None:
+        return _compare_capture(declared, captured, mine.where)
     if declared.object == "qk" and mine.key is None and {"Q", "K"} <= set(read_tensors(mine.path)):
-        Q, K, bias = load_qk(mine.path)
-        wanted = declared.tensors
-        same = all(_equal(a, wanted.get(b)) for a, b in ((Q, "Q"), (K, "K"), (bias, "bias")))
+        difference = _qk_difference(declared, *load_qk(mine.path))
+        if difference is not None:
+            return Comparison(False, f"{mine.path} is not the certified Q and K: {difference}")
         scale = f"{exact(declared.scale)} / sqrt({declared.over_sqrt})"
-        verb = "are" if same else "are not"
-        return Comparison(same, f"Q and K of {mine.path} {verb} the certified ones, scale {scale}")
+        return Comparison(True, f"Q and K of {mine.path} are the certified ones, scale {scale}")
     theirs = load_matrix(mine.path, mine.key, mine.layer, mine.head, masks=declared.is_softmax)
-    values = theirs.values
+    values, where, role = theirs.values, theirs.where, _ROLES[declared.object]
     if values.shape != declared.shape:
         return Comparison(
-            False,
-            f"{theirs.where} is {_by(values.shape)}, the certified matrix {_by(declared.shape)}",
+            False, f"{where} is {_by(values.shape)}, the certified matrix {_by(declared.shape)}"
         )
-    if _is_declared(declared, values):
-        return Comparison(
-            True, f"{theirs.where} is the certified {_ROLES[declared.object]}, exactly"
-        )
-    if not np.all(np.isfinite(values)):
-        return Comparison(False, f"{theirs.where} is not the certified logits")
-    return Comparison(False, f"{theirs.where} is not the certified {_distance(declared, values)}")
-
-
-_ROLES = {"matrix": "matrix", "logits": "logits", "qk": "Q and K"}
-
-
-def _is_declared(declared: DeclaredTarget, values: NDArray[np.float64]) -> bool:
     if declared.object == "qk":
-        return False
-    stored = declared.tensors.get("H" if declared.object == "logits" else "A")
-    if stored is not None:
-        return bool(np.array_equal(stored, values))
-    return _distance_to_working_matrix(declared, values) == 0
+        return Comparison(False, f"{where} is not the certified {role}; {_apart(declared, values)}")
+    difference = _matrix_difference(declared, values)
+    if difference is None:
+        return Comparison(True, f"{where} is the certified {role}, exactly")
+    distance = f"; {_apart(declared, values)}" if np.all(np.isfinite(values)) else ""
+    return Comparison(False, f"{where} is not the certified {role}: {difference}{distance}")
 
 
-def _distance(declared: DeclaredTarget, values: NDArray[np.float64]) -> str:
-    distance, alpha = _distance_to_working_matrix(declared, values), declared.alpha
+_ROLES = {"matrix": "matrix", "logits": "logits", "qk": "Q, K and scale"}
+
+
+def _compare_capture(declared: DeclaredTarget, head: CapturedHead, where: str) -> Comparison:
     role = _ROLES[declared.object]
+    if declared.object == "qk":
+        query, key = head.require_qk("qk")
+        difference = _qk_difference(declared, query, key, head.bias)
+        if difference is None and not _same_scale(declared, head.scale):
+            difference = (
+                f"scale is {head.scale}, certified is {declared.scale} / sqrt({declared.over_sqrt})"
+            )
+    else:
+        mine = head.logits if declared.object == "logits" else head.weights
+        difference = _matrix_difference(declared, mine)
+    if difference is None:
+        return Comparison(True, f"{where} is the certified {role}, exactly")
+    return Comparison(False, f"{where} is not the certified {role}: {difference}")
+
+
+def _same_scale(declared: DeclaredTarget, scale: Fraction) -> bool:
+    return scale >= 0 and declared.scale**2 == scale**2 * declared.over_sqrt
+
+
+def _qk_difference(
+    declared: DeclaredTarget,
+    Q: NDArray[np.float64],
+    K: NDArray[np.float64],
+    bias: NDArray[np.float64] | None,
+) -> str | None:
+    """What differs first, in words; None for the certified numbers themselves."""
+    mine, theirs = {"Q": Q, "K": K}, declared.tensors
+    if (bias is None) != ("bias" not in theirs):
+        return f"bias is {'absent' if bias is None else 'present'}, unlike in the certificate"
+    if bias is not None:
+        mine["bias"] = bias
+    found = (_first_difference(name, values, theirs[name]) for name, values in mine.items())
+    return next((difference for difference in found if difference is not None), None)
+
+
+def _matrix_difference(declared: DeclaredTarget, values: NDArray[np.float64]) -> str | None:
+    """As ``_qk_difference``, for the objects logits and matrix."""
+    name = "H" if declared.object == "logits" else "A"
+    stored = declared.tensors.get(name)
+    if stored is not None:
+        return _first_difference(name, values, stored)
+    return _first_difference(
+        name, _fractions(values), _fractions(declared.tensors["N"]) / declared.den
+    )
+
+
+def _first_difference(name: str, mine: NDArray[Any], theirs: NDArray[Any]) -> str | None:
+    if mine.shape != theirs.shape:
+        return f"{name} is {_by(mine.shape)}, the certified one {_by(theirs.shape)}"
+    places = np.argwhere(mine != theirs)
+    if not len(places):
+        return None
+    i, j = (int(index) for index in places[0])
     return (
-        f"{role}; as an attention matrix it is {below(max(distance - alpha, Fraction(0)))} to "
+        f"{name}[{i}, {j}] is {mine[i, j]}, certified is {theirs[i, j]} "
+        f"({len(places)} of {mine.size} entries differ)"
+    )
+
+
+def _fractions(values: NDArray[Any]) -> NDArray[Any]:
+    exactly = [Fraction(value) for value in values.ravel().tolist()]
+    return np.array(exactly, dtype=object).reshape(values.shape)
+
+
+def _apart(declared: DeclaredTarget, values: NDArray[np.float64]) -> str:
+    distance, alpha = _distance_to_working_matrix(declared, values), declared.alpha
+    return (
+        f"as an attention matrix it is {below(max(distance - alpha, Fraction(0)))} to "
         f"{above(distance + alpha)} away in the certificate's norm"
     )
 
@@ -202,12 +252,6 @@ def _distance(declared: DeclaredTarget, values: NDArray[np.float64]) -> str:
 def _distance_to_working_matrix(declared: DeclaredTarget, values: NDArray[np.float64]) -> Fraction:
     mine = DeclaredTarget("matrix", declared.shape, declared.den, Fraction(0), {"A": values})
     return mine.distance_bound(declared.working_matrix())
-
-
-def _equal(a: NDArray[np.float64] | None, b: NDArray[Any] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return bool(np.array_equal(a, b))
 
 
 def _by(shape: Sequence[int]) -> str:

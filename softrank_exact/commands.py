@@ -19,7 +19,6 @@ from .auditing import (
     NOT_VERIFIED,
     OK,
     Outcome,
-    Selection,
     audit_one,
     certificate_files,
     worst,
@@ -32,15 +31,22 @@ from .explain import Explanation, explain
 from .intake.audit import Verdict
 from .intake.document import Document
 from .interrupts import unbroken
+from .options import (
+    Epsilon,
+    Head,
+    Json,
+    Key,
+    Layer,
+    MatrixFile,
+    Object,
+    OverSqrt,
+    Prefix,
+    Scale,
+)
 from .scalars import parse_epsilon
 from .selftest import self_test
-from .target_files import check_output, load_target
+from .target_files import Selection, check_output, load_target
 from .witness import FloatWitness
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and no tables.")]
-Key = Annotated[str | None, typer.Option(help="Name of the tensor in the file.")]
-Layer = Annotated[int | None, typer.Option(help="Layer, counted from 0.")]
-Head = Annotated[int | None, typer.Option(help="Head of the layer, counted from 0.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -73,16 +79,15 @@ def _options(
 
 
 def certify_command(
-    file: Annotated[Path, typer.Argument(help="The matrix: .npy, .npz, .safetensors or .pt.")],
-    eps: Annotated[str, typer.Option(help='The tolerance, such as "1/4" or "0.25".')],
-    object: Annotated[
-        str, typer.Option(help="What FILE holds: matrix, logits, or qk (Q, K and maybe bias).")
-    ] = "matrix",
+    file: MatrixFile,
+    eps: Epsilon,
+    object: Object = "matrix",
     key: Key = None,
     layer: Layer = None,
     head: Head = None,
-    scale: Annotated[str, typer.Option(help="For qk: the factor of Q K^T.")] = "1",
-    over_sqrt: Annotated[int, typer.Option(help="For qk: d, to divide Q K^T by sqrt(d).")] = 1,
+    prefix: Prefix = None,
+    scale: Scale = "1",
+    over_sqrt: OverSqrt = 1,
     upper: Annotated[
         list[str] | None, typer.Option(metavar="X,Y", help="Factors, A near X Y.")
     ] = None,
@@ -108,7 +113,8 @@ def certify_command(
     self_test()
     epsilon = parse_epsilon(eps)
     check_output(output)
-    target, where = load_target(file, object, epsilon, key, layer, head, scale, over_sqrt)
+    mine = Selection(file, key, layer, head, prefix)
+    target, where = load_target(mine, object, epsilon, scale, over_sqrt)
     witnesses: list[FloatWitness] = [
         *(witness_files.read_factor(text, target) for text in upper or ()),
         *(witness_files.read_hilbert_schmidt(text, target, epsilon) for text in hs or ()),
@@ -177,12 +183,13 @@ def audit_command(
     key: Key = None,
     layer: Layer = None,
     head: Head = None,
+    prefix: Prefix = None,
     as_json: Json = False,
 ) -> None:
     """Re-check certificates exactly. Exit code 0 only if every claim is verified."""
     self_test()
     files = certificate_files(paths)
-    mine = None if against is None else Selection(against, key, layer, head)
+    mine = None if against is None else Selection(against, key, layer, head, prefix)
     outcomes = []
     with display.progress() as bar:
         for file in bar.track(files, description="auditing"):

@@ -123,7 +123,7 @@ def read_tensors(path: Path) -> Tensors:
             loaded = np.load(path, allow_pickle=False)
             return {"": loaded} if isinstance(loaded, np.ndarray) else _Archive(loaded, path)
         if path.suffix == ".safetensors":
-            return _SafeTensors(path)
+            return SafeTensors(path)
     except UserError:
         raise
     except OSError as error:
@@ -170,13 +170,18 @@ class _Archive(Mapping[str, NDArray[Any]]):
         return len(self._archive.files)
 
 
-class _SafeTensors(Mapping[str, NDArray[Any]]):
-    """A .safetensors file, its tensors read on demand. Raises ``UserError``."""
+class SafeTensors(Mapping[str, NDArray[Any]]):
+    """A .safetensors file, its tensors read on demand.
+
+    Raises ``UserError`` for a file that is damaged, ``OSError`` for one that cannot be read.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with path.open("rb") as stream:
             self._entries, self._start = self._header(stream)
+        metadata = self._entries.pop("__metadata__", None)
+        self.metadata: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
 
     def _header(self, stream: BinaryIO) -> tuple[dict[str, Any], int]:
         length = int.from_bytes(stream.read(8), "little")
@@ -190,10 +195,30 @@ class _SafeTensors(Mapping[str, NDArray[Any]]):
             raise UserError(f"{self._path} is not a safetensors file: {error}") from None
         if not isinstance(entries, dict):
             raise UserError(f"{self._path} is not a safetensors file: its header is no object")
-        entries.pop("__metadata__", None)
         return entries, 8 + length
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        kind, shape, begin = self._place(name)
+        return self._read(kind, shape, begin)
+
+    def matrix_at(self, name: str, *leading: int) -> NDArray[Any]:
+        """The matrix at these leading indices; an axis of size one serves every index.
+
+        No more than the matrix is read. Raises ``UserError`` if there is none.
+        """
+        if name not in self:
+            raise UserError(f"{self._path} has no tensor {name!r}; accepted: a file with it")
+        kind, shape, begin = self._place(name)
+        axes, rest = shape[:-2], shape[-2:]
+        if len(axes) != len(leading) or not all(
+            i < n or n == 1 for i, n in zip(leading, axes, strict=True)
+        ):
+            raise UserError(f"{self._path}: {name} has shape {shape}; accepted: a matrix {leading}")
+        part = np.ravel_multi_index(leading, axes, mode="clip")
+        return self._read(kind, rest, begin + int(part) * prod(rest) * _itemsize(kind))
+
+    def _place(self, name: str) -> tuple[str, list[int], int]:
+        """The dtype, the shape and the first byte of a tensor that is wholly in the file."""
         where = f"{self._path}: {name}"
         entry = self._entries[name]
         try:
@@ -203,19 +228,25 @@ class _SafeTensors(Mapping[str, NDArray[Any]]):
             raise UserError(f"{where}: its header entry is broken") from None
         if kind not in _DTYPES:
             raise UserError(f"{where} has dtype {kind}; accepted: {', '.join(_DTYPES)}")
-        size = prod(shape) * np.dtype(_DTYPES[kind]).itemsize
+        size = prod(shape) * _itemsize(kind)
         if not (all(axis >= 0 for axis in shape) and begin >= 0 and end - begin == size):
             raise UserError(f"{where}: shape {shape} does not fit the bytes {begin} to {end}")
         if self._start + end > self._path.stat().st_size:
             raise UserError(f"{where}: the file ends within its data")
+        return kind, shape, self._start + begin
+
+    def _read(self, kind: str, shape: list[int], begin: int) -> NDArray[Any]:
         with self._path.open("rb") as stream:
-            stream.seek(self._start + begin)
-            data = stream.read(size)
+            stream.seek(begin)
+            data = stream.read(prod(shape) * _itemsize(kind))
         array = np.frombuffer(data, dtype=_DTYPES[kind]).reshape(shape)
         if kind == "BF16":
             # A bfloat16 is the upper half of the float32 of the same value.
             return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
         return array
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -224,9 +255,13 @@ class _SafeTensors(Mapping[str, NDArray[Any]]):
         return len(self._entries)
 
 
+def _itemsize(kind: str) -> int:
+    return np.dtype(_DTYPES[kind]).itemsize
+
+
 def _layer_names(layer: int | None) -> tuple[str, ...]:
-    """What a layer's attention pattern is called: by TransformerLens, by ``softrank capture``."""
-    return () if layer is None else (f"blocks.{layer}.attn.hook_pattern", f"layers.{layer}.weights")
+    """What a layer's attention pattern is called by TransformerLens."""
+    return () if layer is None else (f"blocks.{layer}.attn.hook_pattern",)
 
 
 def _choose(path: Path, tensors: Tensors, key: str | None, layer: int | None) -> str:

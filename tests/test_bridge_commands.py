@@ -13,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from float_bridge.capture import capture, load_capture  # noqa: E402
+from float_bridge.capture import capture  # noqa: E402
 from float_bridge.readers import read_pt  # noqa: E402
+from softrank_exact.captures import load_capture  # noqa: E402
 from softrank_exact.certificate import SUFFIX, audit_file, load_certificate  # noqa: E402
 from softrank_exact.cli import main  # noqa: E402
 from softrank_exact.errors import UserError  # noqa: E402

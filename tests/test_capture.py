@@ -14,14 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from float_bridge.capture import (  # noqa: E402
-    OBJECTS,
-    Capture,
-    CapturedHead,
-    capture,
-    load_capture,
-    package_folder,
-)
+from float_bridge.capture import capture, package_folder  # noqa: E402
+from softrank_exact.captures import OBJECTS, Capture, CapturedHead, load_capture  # noqa: E402
 from softrank_exact.errors import UserError  # noqa: E402
 
 pytestmark = pytest.mark.bridge
@@ -311,7 +305,7 @@ def test_inputs_that_the_model_cannot_take_are_named(tmp_path: Path) -> None:
 def test_other_files_are_not_captures(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"not a tensor file")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is not a safetensors file"):
         load_capture(path)
 
 

@@ -28,7 +28,7 @@ SOME = {
     "threadpoolctl": {"doctor"},
     "matplotlib": {"interaction"},
     "rich": {"display", "commands", "interaction"},
-    "typer": {"cli", "commands", "interaction"},
+    "typer": {"cli", "commands", "interaction", "options"},
 }
 WITHOUT_TORCH = (
     "import sys\n"
@@ -174,7 +174,7 @@ def test_the_other_verbs_work_without_torch(verb: str) -> None:
     assert f"softrank {verb}" in done.stdout
 
 
-EXACT_TESTS = ("certify", "inputs", "limbs", "targets")
+EXACT_TESTS = ("captures", "certify", "inputs", "limbs", "targets")
 
 
 def test_the_exact_tests_pass_without_torch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensor_files import write_safetensors
 
 from softrank_exact import UserError
 from softrank_exact.inputs import (
@@ -23,23 +23,6 @@ from softrank_exact.inputs import (
 
 HEADS = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
 LAYERS = np.arange(48, dtype=np.float32).reshape(2, 2, 3, 4)
-
-
-def write_safetensors(path: Path, **tensors: tuple[str, Any]) -> Path:
-    """A safetensors file by hand: name -> (dtype, array)."""
-    header: dict[str, Any] = {"__metadata__": {"format": "np"}}
-    data = b""
-    for name, (dtype, array) in tensors.items():
-        raw = np.ascontiguousarray(array).tobytes()
-        header[name] = {
-            "dtype": dtype,
-            "shape": list(np.shape(array)),
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "int32", "uint8"])
@@ -82,11 +65,9 @@ def test_choosing_a_head(tmp_path: Path) -> None:
     assert chosen.where == f"{path}: layers[1, 0]"
 
 
-@pytest.mark.parametrize("name", ["blocks.6.attn.hook_pattern", "layers.6.weights"])
-def test_a_layer_by_its_usual_name(tmp_path: Path, name: str) -> None:
-    path = write_safetensors(
-        tmp_path / "a.safetensors", **{name: ("F32", HEADS), "other": ("F32", LAYERS)}
-    )
+def test_a_layer_by_its_usual_name(tmp_path: Path) -> None:
+    tensors = {"blocks.6.attn.hook_pattern": ("F32", HEADS), "other": ("F32", LAYERS)}
+    path = write_safetensors(tmp_path / "a.safetensors", **tensors)
     assert load_matrix(path, layer=6, head=1).values.tolist() == HEADS[0, 1].tolist()
 
 

@@ -13,12 +13,25 @@ from rich import box
 from rich.table import Table
 
 from .. import display
+from ..captures import is_capture
 from ..certificate import SUFFIX
 from ..certifying import assemble
 from ..intake.document import Claim
+from ..options import (
+    OBJECT_HELP,
+    Epsilon,
+    Head,
+    Json,
+    Key,
+    Layer,
+    MatrixFile,
+    OverSqrt,
+    Prefix,
+    Scale,
+)
 from ..scalars import parse_epsilon
 from ..selftest import self_test
-from ..target_files import check_output, load_target
+from ..target_files import Selection, check_output, load_target
 from ..targets import Target
 from .exact import Enclosure
 from .explicit import ExplicitBound, explicit_bound, explicit_witness
@@ -50,16 +63,18 @@ class Report:
 
 
 def profile_command(
-    file: Annotated[Path, typer.Argument(help="The head: .npy, .npz, .safetensors or .pt.")],
-    eps: Annotated[str, typer.Option(help='The tolerance, such as "1/4" or "0.25".')],
+    file: MatrixFile,
+    eps: Epsilon,
     object: Annotated[
-        str, typer.Option(help="What FILE holds: matrix, logits, or qk (Q, K and maybe bias).")
-    ] = "matrix",
-    key: Annotated[str | None, typer.Option(help="Name of the tensor in the file.")] = None,
-    layer: Annotated[int | None, typer.Option(help="Layer, counted from 0.")] = None,
-    head: Annotated[int | None, typer.Option(help="Head of the layer, counted from 0.")] = None,
-    scale: Annotated[str, typer.Option(help="For qk: the factor of Q K^T.")] = "1",
-    over_sqrt: Annotated[int, typer.Option(help="For qk: d, to divide Q K^T by sqrt(d).")] = 1,
+        str | None,
+        typer.Option(help=f"{OBJECT_HELP} [default: matrix; qk of a capture]"),
+    ] = None,
+    key: Key = None,
+    layer: Layer = None,
+    head: Head = None,
+    prefix: Prefix = None,
+    scale: Scale = "1",
+    over_sqrt: OverSqrt = 1,
     plot: Annotated[
         Path | None, typer.Option(help="Draw tau, kappa and the shape score: .svg, .png or .pdf.")
     ] = None,
@@ -67,15 +82,16 @@ def profile_command(
         Path | None,
         typer.Option("--output", "-o", help=f"Write the explicit upper certificate, *{SUFFIX}."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on stdout, and no tables.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Certify rank, residual q, tau and size kappa of what softmax sees, per retained rank."""
     self_test()
     epsilon = parse_epsilon(eps)
     check_output(output)
-    target, where = load_target(file, object, epsilon, key, layer, head, scale, over_sqrt)
+    if object is None:
+        object = "qk" if is_capture(file) else "matrix"
+    mine = Selection(file, key, layer, head, prefix)
+    target, where = load_target(mine, object, epsilon, scale, over_sqrt)
     report = examine(target, where, epsilon)
     if output is not None:
         proven = [] if report.witness is None else [report.witness]

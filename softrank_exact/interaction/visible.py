@@ -183,7 +183,7 @@ def _common_support(H: Any) -> tuple[int, ...]:
         raise UserError(
             "the logits have a row-dependent mask (a causal mask, for example), and the interaction"
             " needs all queries on the same keys; accepted: a common-support block, that is late"
-            " queries against an early prefix of keys"
+            " queries against an early prefix of keys (--prefix of a capture)"
         )
     if masked.size and masked.all():
         raise UserError("every key is masked; accepted: at least one finite logit in each row")
@@ -198,7 +198,7 @@ def _require_positive(numerators: Objects) -> None:
         raise UserError(
             f"A[{i}, {j}] is {value} and has no logarithm ({len(bad)} such entries; a row-dependent"
             " mask gives zeros); accepted: positive matrices, such as a common-support block, that"
-            " is late queries against an early prefix of keys, renormalised"
+            " is late queries against an early prefix of keys, renormalised (--prefix of a capture)"
         )
 
 
