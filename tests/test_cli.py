@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from importlib.metadata import EntryPoint, version
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -525,6 +525,36 @@ def test_a_real_interrupt(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "softrank: interrupted\n")
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from softrank_main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("prelude", "code", "said"),
+    [
+        ("", 130, "softrank: interrupted\n"),
+        ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)", 0, ""),
+    ],
+    ids=["foreground", "background"],
+)
+def test_an_interrupt_while_the_command_line_loads(prelude: str, code: int, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + INTERRUPTED_IMPORT, "--version"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (code, said)
+    assert entry_points(group="console_scripts")["softrank"].value == "softrank_main:main"
 
 
 # --- explain -----------------------------------------------------------------------------------
