@@ -99,8 +99,8 @@ def bracket(
     from .search.scheduler import PLANS, search
     from .search.warm import offer_certificate
 
-    several = isinstance(eps, Sequence) and not isinstance(eps, str)
-    tolerances = [parse_epsilon(value) for value in (eps if several else [eps])]
+    given = [eps] if isinstance(eps, str) or not isinstance(eps, Sequence) else eps
+    tolerances = [parse_epsilon(value) for value in given]
     if effort not in PLANS:
         raise UserError(f"effort is {effort!r}; accepted: {' or '.join(PLANS)}")
     if not tolerances:
@@ -136,21 +136,24 @@ def bracket(
         interrupted = True
     brackets = np.empty(len(targets) * len(tolerances), dtype=np.object_)
     brackets[:] = [result(cell, interrupted) for row in rows for cell in row]
-    shaped = brackets.reshape(axes + ((len(tolerances),) if several else ()))
+    shaped = brackets.reshape(axes + ((len(tolerances),) if given is eps else ()))
     return shaped if shaped.ndim else shaped.item()
 
 
 def _targets(A: Any, object: str, eps: Fraction) -> tuple[list[Target], tuple[int, ...]]:
     if isinstance(A, Target):
         return [A], ()
-    declare = {"matrix": Target.matrix, "logits": Target.logits}.get(object)
-    if declare is None:
+    declared: dict[str, Callable[[Any, Number], Target]] = {
+        "matrix": Target.matrix,
+        "logits": Target.logits,
+    }
+    if object not in declared:
         raise UserError(f"object is {object!r}; accepted: matrix or logits (qk: pass a Target)")
     values = _array(A)
     if values.ndim < 2 or not values.size:
         raise UserError(f"A has shape {values.shape}; accepted: a non-empty array [..., m, n]")
     matrices = values.reshape(-1, *values.shape[-2:])
-    return [declare(matrix, eps) for matrix in matrices], values.shape[:-2]
+    return [declared[object](matrix, eps) for matrix in matrices], values.shape[:-2]
 
 
 def _array(A: Any) -> np.ndarray:

@@ -82,7 +82,7 @@ class Claim:
         }
 
 
-def arithmetic(says: str, holds: bool, **witness: Exact) -> Step:
+def arithmetic(says: str, holds: bool | np.bool_, **witness: Exact) -> Step:
     """A step that exact rational arithmetic decides."""
     return Step("arithmetic", says, bool(holds), witness)
 

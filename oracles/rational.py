@@ -16,7 +16,7 @@ from flint import fmpq, fmpq_mat
 from numpy.typing import NDArray
 
 Rational: TypeAlias = Fraction | int
-Matrix: TypeAlias = NDArray[np.object_]
+Matrix: TypeAlias = NDArray[Any]
 """Any shape, entries ``Fraction``."""
 
 
@@ -65,17 +65,17 @@ def centred(F: Matrix) -> Matrix:
 
 def rank(F: Matrix) -> int:
     """The exact rank; zero for an empty matrix."""
-    return _flint(F).rank() if F.size else 0
+    return flint_matrix(F).rank() if F.size else 0
 
 
 def inverse(M: Matrix) -> Matrix:
     """The exact inverse. Raises ``ZeroDivisionError`` if M is singular."""
-    return _fractions(_flint(M).inv())
+    return _fractions(flint_matrix(M).inv())
 
 
 def null_space(F: Matrix) -> Matrix:
     """Integer columns that form a basis of {x : F x = 0}, n x (n - rank F)."""
-    reduced, r = _flint(F).rref()
+    reduced, r = flint_matrix(F).rref()
     R, n = _fractions(reduced)[:r], F.shape[1]
     pivots = [int(np.flatnonzero(row)[0]) for row in R]
     free = [j for j in range(n) if j not in pivots]
@@ -87,7 +87,7 @@ def null_space(F: Matrix) -> Matrix:
 
 def full_rank_factors(F: Matrix) -> tuple[Matrix, Matrix]:
     """X (m x r) of pivot columns and Y (r x n) in echelon form with F = X Y, r = rank F."""
-    reduced, r = _flint(F).rref()
+    reduced, r = flint_matrix(F).rref()
     Y = _fractions(reduced)[:r]
     pivots = [int(np.flatnonzero(row)[0]) for row in Y]
     return F[:, pivots], Y
@@ -108,14 +108,15 @@ def is_positive_semidefinite(S: Matrix) -> bool:
 def over_common_denominator(F: Matrix) -> tuple[Matrix, int]:
     """Integers N (an object array of Python integers) and den > 0 with F = N / den."""
     den = lcm(*(Fraction(f).denominator for f in F.flat))
-    integers = np.empty(F.shape, dtype=object)
-    integers.flat = [int(f * den) for f in F.flat]
-    return integers, den
+    integers = np.array([int(f * den) for f in F.flat], dtype=object)
+    return integers.reshape(F.shape), den
 
 
-def _flint(F: Matrix) -> fmpq_mat:
+def flint_matrix(F: Matrix) -> fmpq_mat:
+    """The matrix F (m x n) in python-flint."""
+    m, n = F.shape
     entries = [fmpq(f.numerator, f.denominator) for f in map(Fraction, F.flat)]
-    return fmpq_mat(*F.shape, entries)
+    return fmpq_mat(m, n, entries)
 
 
 def _fractions(M: fmpq_mat) -> Matrix:

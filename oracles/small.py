@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 from .claims import DISTANCE, RANK, Claim, arithmetic
 from .exact_rank import Bracket, corank_one, exact_rank
 from .rational import Matrix, matrix
 
-MATRICES = {
+MATRICES: dict[str, list[list[Any]]] = {
     "two": [[2, 1], [1, 3]],
     "column": [[1], [2], [-3]],
     "wide": [[1, 2, 3, 4], [4, 3, 2, 2], [0, 1, 0, 1]],

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 
 from flint import arb
 
@@ -126,7 +126,7 @@ class Growth:
     @cached_property
     def sides(self) -> list[int]:
         """The largest certified side at each beta."""
-        return [largest_side(lambda side, beta=beta: self.family(beta, side)) for beta in BETAS]
+        return [largest_side(partial(self.family, beta)) for beta in BETAS]
 
     @cached_property
     def messages(self) -> list[int]:
@@ -146,13 +146,9 @@ class Growth:
 def growths() -> list[Growth]:
     """Sphere and full ball for d = 2..5."""
     spheres = [
-        Growth("sphere", d, Fraction(d - 1, 2), lambda beta, side, d=d: sphere(d, beta, side, 3))
-        for d in DIMENSIONS
+        Growth("sphere", d, Fraction(d - 1, 2), partial(sphere, d, copies=3)) for d in DIMENSIONS
     ]
-    balls = [
-        Growth("ball", d, Fraction(d, 2), lambda beta, side, d=d: full_ball(d, beta, side))
-        for d in DIMENSIONS
-    ]
+    balls = [Growth("ball", d, Fraction(d, 2), partial(full_ball, d)) for d in DIMENSIONS]
     return spheres + balls
 
 

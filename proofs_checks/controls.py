@@ -47,7 +47,7 @@ from oracles.two_bit import (
 from softrank_exact.kernel.check import check
 
 from .clauses import at_most, equal, less, that
-from .formulas import balls, l1, radius_square, singular_distance, sup, tail
+from .formulas import balls, entrywise, l1, radius_square, singular_distance, sup, tail
 from .lemma import lemma
 from .strategies import (
     positive_rationals,
@@ -533,7 +533,7 @@ def stereographic_spacing(
     scale=lambda u: 1 / (1 + square_norm(u)),
 ):
     """A rational grid on the sphere keeps its spacing up to a factor, whatever the dimension."""
-    x, y = (scale(w) * np.append(2 * w, square_norm(w) - 1) for w in (u, v))
+    x, y = (scale(w) * np.append(2 * w, matrix([square_norm(w) - 1])) for w in (u, v))
     yield equal("|x|", square_norm(x), 1)
     distance = square_norm(x - y)
     exact = 4 * square_norm(u - v) / ((1 + square_norm(u)) * (1 + square_norm(v)))
@@ -692,7 +692,7 @@ def effective_dimension(t, s, k, delta, epsilon, *, tolerance=lambda e, low, hig
 )
 def full_dimension(t, s, k, delta, epsilon, *, full=True):
     """The appended key makes the visible dimension full: a minor of C is proven not to be zero."""
-    logs = np.frompyfunc(arb.log, 1, 1)(balls(_with_key(attention(t, s), delta)))
+    logs = entrywise(arb.log, balls(_with_key(attention(t, s), delta)))
     seen = logs[1:, 1:] - logs[:1, 1:] - logs[1:, :1] + logs[0, 0]
     minors = [arb_mat(np.delete(seen, out, axis=1).tolist()).det() for out in range(4)]
     yield that("a minor is not zero", any(abs(minor) > 0 for minor in minors) == full)

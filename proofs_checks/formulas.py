@@ -6,18 +6,20 @@ meant for a handful of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import reduce
 from itertools import combinations, permutations, product
 from math import comb
+from typing import Any
 
 import numpy as np
-from flint import arb, fmpq, fmpq_mat
+from flint import arb
 
 from oracles.balls import ball, endpoints
 from oracles.rational import (
     Matrix,
+    flint_matrix,
     full_rank_factors,
     inverse,
     matrix,
@@ -33,8 +35,8 @@ CHARACTERS = matrix([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1
 # Norms and softmax
 
 
-def l1(x: Matrix) -> Fraction | arb:
-    """The sum of absolute values."""
+def l1(x: Matrix) -> Any:
+    """The sum of absolute values: a fraction, or a ball where x holds balls."""
     return abs(x).sum()
 
 
@@ -53,14 +55,19 @@ def oscillation(x: Matrix) -> Fraction:
     return max(x) - min(x)
 
 
+def entrywise(function: Callable[[Any], Any], x: Matrix) -> Matrix:
+    """The function of every entry."""
+    return np.frompyfunc(function, 1, 1)(x)
+
+
 def balls(x: Matrix) -> Matrix:
     """An array of balls, from one of rational numbers or of balls."""
-    return np.frompyfunc(lambda e: e if isinstance(e, arb) else ball(e), 1, 1)(x)
+    return entrywise(lambda e: e if isinstance(e, arb) else ball(e), x)
 
 
 def softmax(H: Matrix) -> Matrix:
     """Rows of balls: exp of the last axis over its sum."""
-    weights = np.frompyfunc(arb.exp, 1, 1)(balls(H - H.max(axis=-1, keepdims=True)))
+    weights = entrywise(arb.exp, balls(H - H.max(axis=-1, keepdims=True)))
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
@@ -135,8 +142,7 @@ def eigenvalues(S: Matrix) -> list[arb]:
 
     Roots of the characteristic polynomial, isolated with their multiplicities.
     """
-    exact = fmpq_mat(*S.shape, [fmpq(x.numerator, x.denominator) for x in map(Fraction, S.flat)])
-    roots = exact.charpoly().numer().complex_roots()
+    roots: Any = flint_matrix(S).charpoly().numer().complex_roots()
     values = [root.real for root, multiplicity in roots for _ in range(multiplicity)]
     return sorted(values, key=lambda value: endpoints(value)[0])
 

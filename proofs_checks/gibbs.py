@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from flint import arb
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -11,13 +10,13 @@ from oracles.balls import ball
 from oracles.rational import Matrix
 
 from .clauses import at_most, equal
-from .formulas import balls, l1, largest, softmax
+from .formulas import balls, entrywise, l1, largest, softmax
 from .lemma import lemma
 from .strategies import matrices, probability_vectors, rationals, vectors
 
 
 def _log(x: Matrix) -> Matrix:
-    return np.frompyfunc(arb.log, 1, 1)(x)
+    return entrywise(arb.log, x)
 
 
 def _kl(p: Matrix, q: Matrix) -> arb:
@@ -41,7 +40,7 @@ def _row(pi: Matrix, Y: Matrix, theta: Matrix) -> Matrix:
 
 
 def _log_partition(pi: Matrix, Y: Matrix, theta: Matrix) -> arb:
-    return (balls(pi) * np.frompyfunc(arb.exp, 1, 1)(balls(Y @ theta))).sum().log()
+    return (balls(pi) * entrywise(arb.exp, balls(Y @ theta))).sum().log()
 
 
 def _bregman_gap(pi, Y, theta, other):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -73,7 +74,7 @@ def _proven(
     return rank_claimed if finding.code != "basis" and proves(finding, witness) else 0
 
 
-SHARED_MUTANTS = {
+SHARED_MUTANTS: dict[str, dict[str, Any]] = {
     "no shift": {"asked": lambda A, e, alpha: question(A, e)},
     "eps - alpha for eps + alpha": {"asked": lambda A, e, alpha: question(A, abs(e - alpha))},
     "a closed inequality": {"proves": lambda finding, witness: finding.margin >= 0},
@@ -114,7 +115,8 @@ def _spectral_case(draw: DrawFn):
 def spectral_verdicts(A, A0, alpha, epsilon, k, d, T, *, asked=question, proves=_ok):
     """No Hilbert-Schmidt witness makes the kernel prove more than the known rank."""
     image = d[:, None] * (A0 @ T)
-    witness = HilbertSchmidt(*integers(d), *integers(T), eigenbasis(image.T @ image), BASIS)
+    (weights,), (frame,) = integers(d), integers(T)
+    witness = HilbertSchmidt(weights, frame, eigenbasis(image.T @ image), BASIS)
     proven = _proven(asked(A0, epsilon, alpha), k + 1, witness, proves)
     yield at_most("the proven rank", proven, k)
 

@@ -843,8 +843,8 @@ def bottom_sums(S, Q, scale, count, *, formula=_bottom):
     """The kernel's sum of the smallest eigenvalues is a lower bound, whatever the basis."""
     bound = formula(S, Q, scale, count)
     yield at_most("the bound", ball(bound), _tail_beyond(S, len(S) - count))
-    limbs = [Limbs.of(F.astype(np.int64)) for F in (S, Q)]
-    yield equal("the kernel's own value", bottom_sum(*limbs, scale, count), bound)
+    form, basis = (Limbs.of(F.astype(np.int64)) for F in (S, Q))
+    yield equal("the kernel's own value", bottom_sum(form, basis, scale, count), bound)
 
 
 def _domination(E, w):

@@ -106,6 +106,8 @@ def fantope_weights(
         for row in (heaviest, 2 * heaviest - lightest):
             tight.append((worst_signs(A), np.repeat(row[None, :], n, axis=0), none))
     if m == n == rank(A):
-        row_by_row, room = abs(inverse(A)) / epsilon, ones(n, n) / 64
+        row_by_row, room = abs(inverse(A) / matrix([epsilon])), ones(n, n) / 64
         tight += [(identity(n), row_by_row, none), (identity(n), row_by_row + room, room)]
-    return draw(st.sampled_from(tight if tight and draw(st.booleans()) else loose))
+    if len(tight) > 0 and draw(st.booleans()):
+        return draw(st.sampled_from(tight))
+    return draw(st.sampled_from(loose))

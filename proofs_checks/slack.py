@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import floor, log2
 
@@ -9,12 +10,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oracles.balls import ball, endpoints
-from oracles.rational import matrix, norm
+from oracles.rational import Matrix, matrix, norm
 from oracles.two_bit import channel
 from softrank_exact import Target
 
 from .clauses import at_most, equal, less, that
-from .formulas import ball_norm, balls, singular_distance, softmax, sup, two_tanh
+from .formulas import ball_norm, balls, entrywise, singular_distance, softmax, sup, two_tanh
 from .lemma import lemma
 from .strategies import (
     invertible_matrices,
@@ -90,7 +91,7 @@ def rounded(x: Fraction, bits: int) -> Fraction:
 def stored_softmax(H, bits, *, bound=lambda p: Fraction(1, 1 << p)):
     """A stored attention matrix is never the softmax of its logits, but within 2^-p of it."""
     A = softmax(H)
-    stored = np.frompyfunc(lambda p: rounded(sum(endpoints(p)) / 2, bits - 1), 1, 1)(A)
+    stored = entrywise(lambda p: rounded(sum(endpoints(p), Fraction(0)) / 2, bits - 1), A)
     distance = ball_norm(A - balls(stored))
     yield less("it differs", 0, distance)
     yield at_most("by at most the bound", distance, bound(bits))
@@ -108,7 +109,7 @@ def stored_softmax(H, bits, *, bound=lambda p: Fraction(1, 1 << p)):
 )
 def rounding(A, den, *, columns=lambda n: n):
     """Rounding to integers over den moves a row by at most n halves of 1/den."""
-    N = np.frompyfunc(round, 1, 1)(A * den)
+    N = entrywise(round, A * den)
     bound = Fraction(columns(A.shape[1])) / (2 * den)
     yield at_most("the distance", norm(A - matrix(N) / den), bound)
 
@@ -128,7 +129,7 @@ def _without_rounding(target: Target) -> Fraction:
     return target.alpha - max(line.bound for line in target.ledger)
 
 
-DECLARED = {
+DECLARED: dict[str, tuple[Callable[..., Target], Callable[..., Matrix]]] = {
     "matrix": (Target.matrix, lambda A: balls(matrix(A))),
     "logits": (Target.logits, lambda H: softmax(matrix(H))),
 }

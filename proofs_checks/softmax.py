@@ -33,6 +33,7 @@ from .formulas import (
     contrast,
     cycle_mean,
     eigenvalues,
+    entrywise,
     factors,
     l1,
     monomials,
@@ -93,7 +94,7 @@ def projective_inequality(x, y, *, bound=tau, size=oscillation):
     given=st.tuples(vectors(2, rationals())),
     mutants={
         "against the uniform row": {"other": lambda x: 0 * x},
-        "the same with three entries": {"row": lambda x: np.append(x, Fraction(0))},
+        "the same with three entries": {"row": lambda x: np.append(x, zeros(1))},
     },
 )
 def projective_inequality_is_sharp(x, *, other=lambda x: -x, row=lambda x: x):
@@ -167,7 +168,7 @@ def _rows_centred(H):
 )
 def visible_interaction(H, additional, *, visible=centred):
     """The doubly centred logits are those of A, whatever row and column constants are added."""
-    log_A = np.frompyfunc(arb.log, 1, 1)(softmax(H))
+    log_A = entrywise(arb.log, softmax(H))
     yield equal("from the logits or from A", balls(visible(H)), _centred_balls(log_A))
     yield equal("additive terms are invisible", visible(H + additional), visible(H))
 
@@ -664,7 +665,7 @@ def _taylor_error(kappa, degree):
 
 def _approximant(Z, w, polynomial):
     """Rows w_j P(z_ij) / sum_j w_j exp(z_ij): the exact normaliser."""
-    exp = np.frompyfunc(arb.exp, 1, 1)(balls(Z)) * balls(w)
+    exp = entrywise(arb.exp, balls(Z)) * balls(w)
     return exp / exp.sum(axis=1, keepdims=True), balls(w) * balls(polynomial) / exp.sum(
         axis=1, keepdims=True
     )
@@ -768,7 +769,7 @@ def profile_by_oscillation(
     Z = X @ Y.T
     polynomial = _taylor(Z, degree, middle(Z))
     A, B = _approximant(Z, w, polynomial)
-    B = B * np.frompyfunc(arb.exp, 1, 1)(balls(middle(Z)))
+    B = B * entrywise(arb.exp, balls(middle(Z)))
     yield at_most("the distance", ball_norm(A - B), _taylor_error(radius(Z), degree))
     yield at_most("the rank", rank(polynomial * w), dimension(X.shape[1], degree))
 
