@@ -13,6 +13,8 @@ from types import FrameType
 
 def main() -> int:
     """Load the command line and run it; returns its exit code."""
+    # Matrices of heads are small: BLAS threads cost more than they give, and may change last bits.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # else SIGINT is ignored, as for a background job
         signal.signal(signal.SIGINT, _leave)

@@ -86,7 +86,8 @@ def bracket(
 
     A: a `Target`, or an array or tensor [..., m, n] of the given `object` (floats up to float64;
     -inf is a mask in logits). eps: one tolerance, or a sequence: witnesses are then shared, and the
-    ends are monotone in eps. effort: a budget in steps, the same result for a seed on one machine.
+    ends are monotone in eps. effort: a budget in steps, the same result for a seed on one machine
+    with one number of threads (one is fastest for a head: `torch.set_num_threads(1)`).
     seconds: go on until this wall-clock time is over (anytime; not deterministic). warm: a
     certificate of the same shape to start from. progress: called with a `Bracket` after every
     batch of work on its cell; every end it sees is proven.

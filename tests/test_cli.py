@@ -557,6 +557,22 @@ def test_an_interrupt_while_the_command_line_loads(prelude: str, code: int, said
     assert entry_points(group="console_scripts")["softrank"].value == "softrank_main:main"
 
 
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
+def test_one_thread_unless_the_user_says_otherwise(given: dict[str, str], threads: str) -> None:
+    code = (
+        "import os, sys, softrank_main; code = softrank_main.main(); "
+        "print(os.environ['OMP_NUM_THREADS']); sys.exit(code)"
+    )
+    outer = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "audit", vector("bracket")],
+        capture_output=True,
+        text=True,
+        env=outer | given,
+    )
+    assert done.stdout.splitlines()[-1] == threads
+
+
 # --- explain -----------------------------------------------------------------------------------
 
 

@@ -51,7 +51,9 @@ def test_the_table(capsys: pytest.CaptureFixture[str], logits: Path) -> None:
     assert code == 0
     assert err == ""
     assert "visible rank 11, softmax of logits 12 x 14, eps = 1/4" in out
-    assert "not a bound" in out
+    for legend in ("explicit: a proven bound", "tau: proven", "not bounds on", "diagnostic"):
+        assert legend in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
     assert "explicit factor witness, verified by the kernel" in out
 
 
@@ -115,6 +117,20 @@ def test_the_plot(
     assert (code, err) == (0, "")
     start = path.read_bytes()[:60]
     assert start.startswith(b"<?xml" if suffix == ".svg" else b"\x89PNG")
+
+
+def test_the_plot_of_a_single_point_has_whole_ranks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    np.save(tmp_path / "flat.npy", np.zeros((3, 4)))
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+    asked = ("--object", "logits", "--eps", "1/4", "--plot", tmp_path / "flat.svg")
+    assert run(capsys, tmp_path / "flat.npy", *asked)[0] == 0
+    for axes in drawn[0].axes:
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0]
 
 
 def test_a_plot_without_matplotlib_says_what_to_install(

@@ -26,7 +26,7 @@ def claims():
 @pytest.fixture
 def stored(claims, monkeypatch):
     """The command line with the claims already computed, so that each test is quick."""
-    monkeypatch.setattr(commands, "_computed", lambda: claims)
+    monkeypatch.setattr(commands, "_computed", lambda controls: claims)
     return CliRunner()
 
 
@@ -147,6 +147,27 @@ def test_check_as_json(stored, app, claims):
     assert all(entry["proven"] and entry["stored"] for entry in document["claims"])
 
 
+def test_check_of_one_control(app, monkeypatch, tmp_path):
+    check = ["oracles", "check", "--only", "class-gap"]
+    result = CliRunner().invoke(app, check)
+    assert result.exit_code == 0
+    assert re.search(r"(\d+) of \1 claims proven; known_answers.json: identical", result.stdout)
+    claims = [line for line in result.stdout.splitlines() if line.startswith("proven")]
+    assert claims
+    assert all("  class-gap/" in line for line in claims)
+    path = tmp_path / "known_answers.json"
+    path.write_bytes(PATH.read_bytes().replace(b'"value":"33/32"', b'"value":"33/31"'))
+    monkeypatch.setattr(commands, "PATH", path)
+    result = CliRunner().invoke(app, check)
+    assert (result.exit_code, "DIFFERENT" in result.stdout) == (1, True)
+
+
+def test_check_of_a_control_that_is_not_there(app):
+    result = CliRunner().invoke(app, ["oracles", "check", "--only", "two"])
+    assert isinstance(result.exception, UserError)
+    assert "--only is two; accepted: class-gap, " in str(result.exception)
+
+
 def test_check_finds_a_single_changed_byte(stored, app, monkeypatch, tmp_path):
     data = PATH.read_bytes()
     changed = data.replace(b'"value":"33/32"', b'"value":"33/31"')
@@ -172,7 +193,7 @@ def test_check_finds_a_claim_too_many(stored, app, monkeypatch, tmp_path):
 
 def test_check_names_the_step_that_fails(app, claims, monkeypatch):
     broken = dataclasses.replace(claims[0], steps=(arithmetic("one is two", False),))
-    monkeypatch.setattr(commands, "_computed", lambda: [broken, *claims[1:]])
+    monkeypatch.setattr(commands, "_computed", lambda controls: [broken, *claims[1:]])
     result = CliRunner().invoke(app, ["oracles", "check"])
     assert result.exit_code == 1
     assert f"FAILED, not as stored  {broken.id}" in result.stdout

@@ -40,6 +40,10 @@ from .plot import draw
 from .profile import Profile, ProfilePoint, profile
 from .visible import visible
 
+_LEGEND = """\
+explicit: a proven bound on r_eps. tau: proven, what C - T spends of the budget
+eps. q, kappa: proven enclosures, not bounds on r_eps. shape score*: diagnostic,
+not a bound, as its constant C_r is unknown (MATH 3.7)."""
 _NEGLIGIBLE = Fraction(1, 10**6)
 
 
@@ -105,6 +109,7 @@ def profile_command(
         return
     display.say(_title(report))
     display.stdout().print(_table(report))
+    display.say(_LEGEND)
     for line in _conclusions(report):
         display.say(line)
 
@@ -174,8 +179,6 @@ def _table(report: Report) -> Table:
             "-" if score is None else f"{score.upper:.3g}",
             "-" if bound is None else f"r_eps <= {bound.bound}",
         )
-    table.caption = "* not a bound: its constant C_r is unknown (MATH 3.7)"
-    table.caption_justify = "left"
     return table
 
 
@@ -201,7 +204,7 @@ def _conclusions(report: Report) -> Iterator[str]:
         low, high = report.native.dimension(report.eps / 3)
         dimension = str(low) if low == high else f"{low}..{high}"
         yield (
-            f"native (these Q and K only): Gamma {_outward(report.native.gamma)}, "
+            f"native, diagnostic (these Q and K only): Gamma {_outward(report.native.gamma)}, "
             f"r_int^SVD(eps/3) = {dimension}"
         )
 
