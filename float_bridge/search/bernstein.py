@@ -63,15 +63,15 @@ def _subspace_start(
     gram = image.mT @ weighted
     floor = torch.linalg.eigvalsh(gram)[0].clamp_min(1e-12 * gram.diagonal().mean())
     identity = torch.eye(n, dtype=A.dtype, device=A.device)
-    best = None
-    for ridge in RIDGES:
+
+    def regularised(ridge: float) -> tuple[float, torch.Tensor, torch.Tensor]:
         G = V @ torch.linalg.solve(gram + ridge * floor * identity[:p, :p], weighted.mT)
         remainder = identity - G @ A
         costs = (remainder @ V @ V.mT).abs().sum(dim=1) + G.abs().sum(dim=1)
         loss = float((costs - TARGET).clamp_min(0).pow(1.5).mean())
-        if best is None or loss < best[0]:
-            best = loss, G, remainder @ rest
-    _, G, X = best
+        return loss, G, remainder @ rest
+
+    _, G, X = min(map(regularised, RIDGES), key=lambda found: found[0])
     return begin(G.to(dtype), X.to(dtype), rest.mT.to(dtype).contiguous(), solved=False)
 
 

@@ -52,10 +52,10 @@ def lifted(proposal: Proposal, columns: np.ndarray, n: int) -> Proposal:
     if isinstance(witness, FloatBernstein):
         return replace(proposal, witness=replace(witness, columns=columns[witness.columns]))
     if isinstance(witness, FloatHS | FloatFantope):
-        changes = {"T": _spread(witness.T.T, columns, n).T}
-        if isinstance(witness, FloatFantope):
-            changes["v"] = _spread(witness.v, columns, n)
-        return replace(proposal, witness=replace(witness, **changes))
+        wide: FloatHS | FloatFantope = replace(witness, T=_spread(witness.T.T, columns, n).T)
+        if isinstance(wide, FloatFantope):
+            wide = replace(wide, v=_spread(wide.v, columns, n))
+        return replace(proposal, witness=wide)
     return proposal
 
 

@@ -234,8 +234,9 @@ class Descent:
         rate = self.rate * 0.5 * (1 + torch.cos(math.pi * (self.age / self.length).clamp(max=1)))
         rate = (rate / (1 - self.betas[0] ** self.age))[:, None, None]
         correction = (1 - self.betas[1] ** self.age).rsqrt()[:, None, None]
-        _adam(self.left, self.slope_left, *self.moments[:2], self.betas, rate, correction)
-        _adam(self.Y, self.slope_Y, *self.moments[2:], self.betas, rate, correction)
+        mean_left, square_left, mean_Y, square_Y = self.moments
+        _adam(self.left, self.slope_left, mean_left, square_left, self.betas, rate, correction)
+        _adam(self.Y, self.slope_Y, mean_Y, square_Y, self.betas, rate, correction)
 
     def _observe(self) -> None:
         failing = self._costs() >= PASS

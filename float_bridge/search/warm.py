@@ -23,7 +23,7 @@ from softrank_exact.witness import (
 )
 
 from .cell import Cell
-from .types import Proposal
+from .types import Proposal, Side
 
 
 def offer_certificate(cell: Cell, certificate: Certificate) -> None:
@@ -36,7 +36,8 @@ def offer_certificate(cell: Cell, certificate: Certificate) -> None:
         if claim.witness is None:
             continue
         cell.offer_exact(claim.rank, claim.witness)
-        cell.offer(Proposal(claim.side, claim.rank, as_float(claim.rank, claim.witness)))
+        side: Side = "upper" if claim.side == "upper" else "lower"
+        cell.offer(Proposal(side, claim.rank, as_float(claim.rank, claim.witness)))
 
 
 def as_float(rank: int, witness: Witness) -> FloatWitness:
