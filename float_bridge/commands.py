@@ -106,15 +106,25 @@ def bracket_command(
     )
     saved = _save(found, output)
     elapsed = perf_counter() - start
+    shown = [
+        display.FoundBracket(
+            file,
+            where,
+            target,
+            one.epsilon,
+            one.certificate.audit,
+            one.certificate.verdicts,
+            elapsed,
+            name,
+        )
+        for one, name in zip(found, saved, strict=True)
+    ]
     if as_json:
-        shown = [
-            _bracket_json(one, str(file), name, elapsed)
-            for one, name in zip(found, saved, strict=True)
-        ]
-        display.say_json(shown[0] if len(shown) == 1 else shown)
+        entries = [one.as_json() for one in shown]
+        display.say_json(entries[0] if len(entries) == 1 else entries)
     else:
-        for one, name in zip(found, saved, strict=True):
-            _say_bracket(one, where, name, elapsed)
+        for each in shown:
+            each.say()
     if any(one.interrupted for one in found):
         display.note("interrupted: these are the best brackets proven until then")
         raise typer.Exit(INTERRUPTED)
@@ -154,34 +164,6 @@ def _save(found: list[Bracket], output: Path | None) -> list[Path | None]:
         one.save(output.with_name(f"{stem}-eps{str(one.epsilon).replace('/', '_')}{SUFFIX}"))
         for one in found
     ]
-
-
-def _bracket_json(one: Bracket, file: str, saved: Path | None, seconds: float) -> dict[str, Any]:
-    target = one.cell.target
-    return {
-        "file": file,
-        "object": target.object,
-        "shape": list(target.shape),
-        "epsilon": display.ratio(one.epsilon),
-        "lower": one.lower,
-        "upper": one.upper,
-        "exact": one.exact,
-        "alpha": display.ratio(target.alpha),
-        "budget": target.budget(one.epsilon),
-        "claims": [display.claim_json(verdict) for verdict in one.certificate.verdicts],
-        "seconds": round(seconds, 3),
-        "certificate": None if saved is None else str(saved),
-    }
-
-
-def _say_bracket(one: Bracket, where: str, saved: Path | None, seconds: float) -> None:
-    audit, target = one.certificate.audit, one.cell.target
-    display.say(f"{display.bracket_line(audit)}, {where}")
-    display.stderr().print(display.claims_table(audit.verdicts))
-    display.note(
-        f"alpha {display.above(target.alpha)} ({target.budget(one.epsilon)}), {seconds:.2f} s, "
-        f"{'nothing written: no -o' if saved is None else f'written to {saved}'}"
-    )
 
 
 # --- capture -----------------------------------------------------------------------------------

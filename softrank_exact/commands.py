@@ -142,30 +142,11 @@ def certify_command(
         for v in judged
     ]
     seconds = perf_counter() - start
+    found = display.FoundBracket(file, where, target, epsilon, audit, verdicts, seconds, output)
     if as_json:
-        display.say_json(
-            {
-                "file": str(file),
-                "object": target.object,
-                "shape": list(target.shape),
-                "epsilon": display.ratio(epsilon),
-                "lower": audit.lower,
-                "upper": audit.upper,
-                "exact": audit.lower == audit.upper,
-                "alpha": display.ratio(target.alpha),
-                "budget": target.budget(epsilon),
-                "claims": [display.claim_json(verdict) for verdict in verdicts],
-                "seconds": round(seconds, 3),
-                "certificate": None if output is None else str(output),
-            }
-        )
+        display.say_json(found.as_json())
     else:
-        display.say(f"{display.bracket_line(audit)}, {where}")
-        display.stderr().print(display.claims_table(verdicts))
-        display.note(
-            f"alpha {display.above(target.alpha)} ({target.budget(epsilon)}), {seconds:.2f} s, "
-            f"{'nothing written: no -o' if output is None else f'written to {output}'}"
-        )
+        found.say()
     if output is not None and not any(v.verified for v in judged):
         display.note(display.ONLY_TRIVIAL)
     raise typer.Exit(OK if all(v.verdict == "verified" for v in verdicts) else NOT_VERIFIED)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from .intake.audit import Audit, Verdict
 from .kernel.check import Finding
+from .targets import Target
 
 DIGITS = 5
 STYLES = {"verified": "green", "rejected": "yellow", "refuted": "red", "malformed": "red"}
@@ -156,6 +158,46 @@ def verdict_line(audit: Audit) -> str:
     failed = sum(v.verdict != "verified" for v in audit.verdicts)
     count = f" ({failed} of {counted(len(audit.verdicts), 'claim')})" if failed else ""
     return f"{overall(audit)}{count}: {bracket_line(audit)}"
+
+
+@dataclass(frozen=True)
+class FoundBracket:
+    """What a verb that makes a certificate shows of it; ``saved``: where, or None."""
+
+    file: Path
+    where: str
+    target: Target
+    epsilon: Fraction
+    audit: Audit
+    verdicts: Sequence[Verdict]
+    seconds: float
+    saved: Path | None
+
+    def say(self) -> None:
+        """The bracket on stdout; claims, alpha and file on stderr."""
+        say(f"{bracket_line(self.audit)}, {self.where}")
+        stderr().print(claims_table(self.verdicts))
+        note(
+            f"alpha {above(self.target.alpha)} ({self.target.budget(self.epsilon)}), "
+            f"{self.seconds:.2f} s, "
+            f"{'nothing written: no -o' if self.saved is None else f'written to {self.saved}'}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": str(self.file),
+            "object": self.target.object,
+            "shape": list(self.target.shape),
+            "epsilon": ratio(self.epsilon),
+            "lower": self.audit.lower,
+            "upper": self.audit.upper,
+            "exact": self.audit.lower == self.audit.upper,
+            "alpha": ratio(self.target.alpha),
+            "budget": self.target.budget(self.epsilon),
+            "claims": [claim_json(verdict) for verdict in self.verdicts],
+            "seconds": round(self.seconds, 3),
+            "certificate": None if self.saved is None else str(self.saved),
+        }
 
 
 def contradiction_line(audit: Audit) -> str:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from torch_devices import DEVICES  # noqa: E402
+
 from float_bridge import products  # noqa: E402
 from float_bridge.products import (  # noqa: E402
     HALF,
@@ -25,16 +27,6 @@ from softrank_exact.errors import UserError  # noqa: E402
 from softrank_exact.kernel.limbs import Limbs  # noqa: E402
 
 pytestmark = pytest.mark.bridge
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 
 
 def on(values: np.ndarray, device: str = "cpu") -> DeviceLimbs:

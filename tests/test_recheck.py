@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch_devices import DEVICES  # noqa: E402
+
 from float_bridge.batch_targets import (  # noqa: E402
     float_logits,
     matrix_targets,
@@ -37,16 +39,6 @@ from softrank_exact.kernel.limbs import Limbs  # noqa: E402
 
 pytestmark = pytest.mark.bridge
 EPS = Fraction(1, 4)
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 
 
 def random_logits(*shape: int, spread: float = 3.0) -> Any:

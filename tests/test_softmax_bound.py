@@ -14,21 +14,13 @@ from hypothesis.extra.numpy import arrays
 
 torch = pytest.importorskip("torch")
 
+from torch_devices import DEVICES  # noqa: E402
+
 from float_bridge import softmax as module  # noqa: E402
 from float_bridge.softmax import EXP_ERROR, REDUCED, exp_error, softmax_with_bound  # noqa: E402
 from softrank_exact.errors import UserError  # noqa: E402
 
 pytestmark = pytest.mark.bridge
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 
 
 def distance(row: list[float], p: list[float]) -> Any:
