@@ -103,6 +103,9 @@ def certify_command(
     fantope: Annotated[
         list[str] | None, typer.Option(metavar="T,W,V,RANK", help="Fantope-Bernstein witness.")
     ] = None,
+    shattering: Annotated[
+        list[str] | None, typer.Option(metavar="D,BLOCKS,Y", help="Shattering witness.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=f"Write the certificate, *{SUFFIX}.")
     ] = None,
@@ -121,10 +124,12 @@ def certify_command(
         *(witness_files.read_bernstein(text, target) for text in bernstein or ()),
         *(witness_files.read_bernstein_rows(text, target) for text in bernstein_rows or ()),
         *(witness_files.read_fantope(text, target) for text in fantope or ()),
+        *(witness_files.read_shattering(text, target) for text in shattering or ()),
     ]
     if not witnesses:
         raise UserError(
-            "no witness given; accepted: --upper, --hs, --bernstein, --bernstein-rows, --fantope"
+            "no witness given; accepted: --upper, --hs, --bernstein, --bernstein-rows, --fantope, "
+            "--shattering"
         )
     with unbroken():
         judged = judge_witnesses(target, epsilon, witnesses)

@@ -64,6 +64,12 @@ THEOREMS = {
         "the q - rank + 1 smallest eigenvalues of H_j have a positive sum for every j",
         spectral=True,
     ),
+    "shattering": Theorem(
+        "shattering certificate",
+        "theory 5.8",
+        "g_i > (eps + alpha) u ||D_i||_1 for every i: bounded values drive the outputs of the "
+        "averaged queries D A beyond eps, with any signs",
+    ),
 }
 
 
@@ -203,8 +209,10 @@ def _mending(verdict: Verdict) -> str:
 def _raising(document: Document, claim: Claim) -> str:
     """Whether a spectral witness proves more than it claims; else where to look."""
     rank = claim.rank + 1
+    contained = claim.kind not in ("fantope", "shattering")
+    stronger = "; Fantope-Bernstein (MATH 5.4) contains this kind" if contained else ""
     if claim.witness is None or not THEOREMS[claim.kind].spectral:
-        return f"a witness for rank {rank}; Fantope-Bernstein (MATH 5.4) contains this kind"
+        return f"a witness for rank {rank}{stronger}"
     if claim.kind == "fantope" and claim.rank == claim.witness.T.shape[1]:  # type: ignore[attr-defined]
         return f"a wider T: this one has q = {claim.rank} columns, and rank <= q"
     target = document.target
@@ -213,5 +221,4 @@ def _raising(document: Document, claim: Claim) -> str:
     if finding.code == "ok":
         return f"claim rank {rank}: this very witness proves it"
     needed, found = above(finding.needed), below(finding.found)
-    other = "" if claim.kind == "fantope" else "; Fantope-Bernstein (MATH 5.4) contains this kind"
-    return f"this witness does not prove rank {rank}: needed {needed}, found {found}{other}"
+    return f"this witness does not prove rank {rank}: needed {needed}, found {found}{stronger}"

@@ -144,6 +144,7 @@ KINDS = {
     "bernstein": Kind(("lower",), ("g_scale", "xy_scale"), ("columns", "G", "X", "Y")),
     "bernstein-rows": Kind(("lower",), ("g_scale", "xy_scale"), ("rows", "G", "X", "Y")),
     "fantope": Kind(("lower",), ("q_scale",), ("T", "w", "v", "Q")),
+    "shattering": Kind(("lower",), (), ("D", "blocks", "Y")),
 }
 
 
@@ -373,6 +374,9 @@ def claim_tensors_fit(claim: Claim, m: int, n: int) -> bool:
     if claim.kind == "fantope":
         s, q = shape["w"][0], shape["Q"][-1]
         return rank <= q and shape == {"T": [n, q], "w": [s, m], "v": [s, n], "Q": [s, q, q]}
+    if claim.kind == "shattering":
+        b, r = shape["blocks"][0], shape["Y"][0]
+        return rank >= 1 and shape == {"D": [rank, m], "blocks": [b], "Y": [r, n]}
     index, size = ("columns", m) if claim.kind == "bernstein" else ("rows", n)
     c = shape[index][0]
     decoder = [c, size] if claim.kind == "bernstein" else [size, c]
@@ -421,6 +425,15 @@ def claim_values_fit(claim: Claim, m: int, n: int) -> bool:
             1 <= len(weights) == len(nonzero_rows(tensors["T"]))
             and all(min(w) >= 0 and min(v) >= 0 for w, v in weights)
             and all(sum(w) + sum(v) > 0 for w, v in weights)
+        )
+    if claim.kind == "shattering":
+        sizes = tensors["blocks"].vector()
+        return (
+            sum(sizes) == claim.rank
+            and all(size >= 1 for size in sizes)
+            and sum(1 << (size - 1) for size in sizes) == tensors["Y"].shape[0]
+            and all(map(any, tensors["D"].each_row()))
+            and any(map(any, tensors["Y"].each_row()))
         )
     return True
 
@@ -784,6 +797,33 @@ def fantope(claim: Claim, working: Working) -> Evidence:
     return at_least(0, min(found) / (square * largest_square(test)))
 
 
+def shattering(claim: Claim, working: Working) -> Evidence:
+    """Theory 5.8: every g_i exceeds hi den u ||D_i||, for bounded values Y / u."""
+    weights, driven = claim.tensors["D"].rows(), claim.tensors["Y"].rows()
+    averaged = multiply(weights, list(zip(*working.rows, strict=True)))
+    gains, sizes = [0] * claim.rank, [0] * working.n
+    row = pattern = 0
+    for length in claim.tensors["blocks"].vector():
+        own = driven[pattern : pattern + (1 << (length - 1))]
+        outputs = multiply(averaged, own)
+        for i, output in enumerate(outputs):
+            if row <= i < row + length:
+                gains[i] += min(signed(output, i - row))
+            else:
+                gains[i] -= max(map(abs, output))
+        reach = (max(map(abs, column)) for column in zip(*own, strict=True))
+        sizes = [size + most for size, most in zip(sizes, reach, strict=True)]
+        row, pattern = row + length, pattern + len(own)
+    unit = working.den * max(sizes)
+    found = min(Fraction(g, unit * norm(d)) for g, d in zip(gains, weights, strict=True))
+    return at_least(working.hi, found)
+
+
+def signed(output: list[int], i: int) -> list[int]:
+    """Entry k times the sign that pattern number k of a block gives the block's row i."""
+    return [-z if i >= 1 and k >> (i - 1) & 1 else z for k, z in enumerate(output)]
+
+
 JUDGES = {
     "trivial": trivial,
     "factor": factor,
@@ -791,6 +831,7 @@ JUDGES = {
     "bernstein": bernstein,
     "bernstein-rows": bernstein_rows,
     "fantope": fantope,
+    "shattering": shattering,
 }
 
 

@@ -25,6 +25,7 @@ from .kernel.check import (
     HilbertSchmidt,
     InvalidWitness,
     Question,
+    Shattering,
     Witness,
     check,
 )
@@ -37,6 +38,7 @@ from .witness import (
     FloatFactor,
     FloatFantope,
     FloatHS,
+    FloatShattering,
     FloatWitness,
 )
 
@@ -122,6 +124,9 @@ def integer_forms(
                     yield BernsteinRows(witness.rows.astype(np.int64), G, X, Y, *scales)
                 case FloatFantope():
                     yield _fantope(A, float(asked.hi), witness, level)
+                case FloatShattering():
+                    D, Y = _rows(witness.D, level.entries), _relative(witness.Y, level.entries)
+                    yield Shattering(D, witness.blocks.astype(np.int64), Y)
         except OverflowError:
             continue
 
@@ -191,6 +196,12 @@ def _integers(values: FloatArray, shift: int) -> IntArray:
     if np.abs(scaled).max(initial=0.0) > INT32:
         raise OverflowError("an entry does not fit 32 bits")
     return scaled.astype(np.int64)
+
+
+def _rows(values: FloatArray, bits: int) -> IntArray:
+    """Integers proportional to every row, the largest of a row near 2^bits in absolute value."""
+    _, exponents = np.frexp(np.abs(values).max(axis=1, initial=0.0))
+    return np.rint(np.ldexp(values, bits - exponents[:, None])).astype(np.int64)
 
 
 def _relative(values: FloatArray, bits: int) -> NDArray[Any]:

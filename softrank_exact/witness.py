@@ -1,7 +1,7 @@
 """Float witnesses: what a search proposes. Nothing is believed; ``rounding`` makes integers of it.
 
 Arrays are float64. m queries, n keys; E = A - B is the error of a competitor B.
-The named witnesses of the literature are functions that return one of the five types.
+The named witnesses of the literature are functions that return one of these types.
 """
 
 from __future__ import annotations
@@ -76,7 +76,26 @@ class FloatFantope:
     v: FloatArray
 
 
-FloatWitness: TypeAlias = FloatFactor | FloatHS | FloatBernstein | FloatBernsteinRows | FloatFantope
+@dataclass(frozen=True)
+class FloatShattering:
+    """r_eps >= rank: D (rank, m), sizes of blocks (b,), Y (r, n) (theory 5.8).
+
+    Every block of t rows of D has 2^(t - 1) rows of Y. Row number k belongs to the signs +1 for the
+    block's first row and, for i >= 1, -1 for its row i if bit i - 1 of k is set, else +1.
+    """
+
+    D: FloatArray
+    blocks: NDArray[np.int64]
+    Y: FloatArray
+
+    @property
+    def rank(self) -> int:
+        return int(self.D.shape[0])
+
+
+FloatWitness: TypeAlias = (
+    FloatFactor | FloatHS | FloatBernstein | FloatBernsteinRows | FloatFantope | FloatShattering
+)
 
 
 def truncated_svd(A: FloatArray, rank: int) -> FloatFactor:

@@ -22,6 +22,7 @@ from .witness import (
     FloatFactor,
     FloatFantope,
     FloatHS,
+    FloatShattering,
 )
 
 
@@ -69,6 +70,13 @@ def read_fantope(text: str, target: Target) -> FloatFantope:
     return FloatFantope(rank, T, w, v)
 
 
+def read_shattering(text: str, target: Target) -> FloatShattering:
+    """ "D,blocks,Y": D (rank, m), blocks (b,) integers in sum = rank, Y (r, n)."""
+    axes = {"D": "km", "blocks": "b", "Y": "rn"}
+    D, blocks, Y = _arrays("--shattering", text.split(","), target, **axes)
+    return FloatShattering(D, _indices("--shattering", "blocks", blocks), Y)
+
+
 def _arrays(flag: str, files: list[str], target: Target, **axes: str) -> list[FloatArray]:
     if len(files) != len(axes):
         accepted = ",".join(f"{name}.npy" for name in axes)
@@ -96,7 +104,7 @@ def _split_rank(text: str) -> tuple[list[str], int | None]:
 
 def _indices(flag: str, name: str, values: FloatArray) -> NDArray[np.int64]:
     if not (np.all(np.abs(values) < 2.0**31) and np.all(values == np.rint(values))):
-        raise UserError(f"{flag}: {name} has an entry that is no index; accepted: integers from 0")
+        raise UserError(f"{flag}: {name} has an entry that is no 32-bit integer; accepted: integers")
     return values.astype(np.int64)
 
 

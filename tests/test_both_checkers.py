@@ -78,9 +78,7 @@ def drafts(draw: st.DrawFn) -> Draft:
     r = draw(st.integers(rank, m))
     params = {name: draw(scale) for name in ("scale", "q_scale", "g_scale", "xy_scale")}
     sparse = [[draw(st.booleans())] * q for _ in range(n)]
-    kind = draw(
-        st.sampled_from(["factor", "hilbert-schmidt", "bernstein", "bernstein-rows", "fantope"])
-    )
+    kind = draw(st.sampled_from([kind for kind in minicheck.KINDS if kind != "trivial"]))
     if kind == "factor":
         tensors = {"X": filled(draw, [m, rank], entry), "Y": filled(draw, [rank, n], entry)}
     elif kind == "hilbert-schmidt":
@@ -94,6 +92,12 @@ def drafts(draw: st.DrawFn) -> Draft:
         tensors = {"rows": spaced(draw, r, m), "G": filled(draw, [n, r], entry)}
         tensors["X"] = filled(draw, [r, r - rank], entry)
         tensors["Y"] = filled(draw, [r - rank, r], entry)
+    elif kind == "shattering":
+        sizes = draw(st.lists(st.integers(1, rank), min_size=1, max_size=3))
+        rank = draw(st.sampled_from([rank, min(sum(sizes), min(m, n))]))
+        patterns = sum(1 << (size - 1) for size in sizes)
+        tensors = {"D": filled(draw, [rank, m], entry), "Y": filled(draw, [patterns, n], entry)}
+        tensors["blocks"] = ([len(sizes)], sizes)
     else:
         T = [value * keep for keep in chain(*sparse) for value in [draw(entry)]]
         s = sum(any(T[j * q : (j + 1) * q]) for j in range(n))
@@ -104,11 +108,7 @@ def drafts(draw: st.DrawFn) -> Draft:
         }
         bases = [_near_identity(draw, q, params["q_scale"]) for _ in range(s)]
         tensors["Q"] = ([s, q, q], list(chain(*bases)))
-    names = {
-        "factor": ["scale"],
-        "hilbert-schmidt": ["q_scale"],
-        "fantope": ["q_scale"],
-    }.get(kind, ["g_scale", "xy_scale"])
+    names = minicheck.KINDS[kind].params
     side = "upper" if kind == "factor" else "lower"
     return vector_cases.claim(draft, side, kind, rank, {k: params[k] for k in names}, tensors)
 

@@ -35,10 +35,24 @@ def fantope(A: witness.FloatArray, rank: int) -> witness.FloatFantope:
     return witness.FloatFantope(rank, T, np.full((n, m), 1.0 / m), np.full((n, n), 1e-9))
 
 
+def shattering(A: witness.FloatArray, rank: int) -> witness.FloatShattering:
+    """The heaviest entries in rows and columns of their own, every sign pattern at them."""
+    rest, D, columns = A.copy(), np.zeros((rank, len(A))), []
+    for i in range(rank):
+        row, column = np.unravel_index(rest.argmax(), rest.shape)
+        rest[row], rest[:, column] = 0.0, 0.0
+        D[i, row] = 1.0
+        columns.append(column)
+    Y = np.zeros((1 << (rank - 1), A.shape[1]))
+    for pattern in range(len(Y)):
+        Y[pattern, columns] = [1.0, *(1 - 2 * (pattern >> i & 1) for i in range(rank - 1))]
+    return witness.FloatShattering(D, np.array([rank]), Y)
+
+
 def strongest(target: Target, make: Any) -> int:
     """The largest rank that a family of lower witnesses proves."""
     proven = 0
-    for rank in range(1, min(target.shape) + 1):
+    for rank in range(1, 13):
         lower = certify(target, EPS, [make(rank)]).lower
         proven = max(proven, lower or 0)
     return proven
@@ -71,6 +85,7 @@ def test_every_named_witness_proves_something(target: Target, A: witness.FloatAr
         "pseudoinverse": strongest(target, lambda r: witness.truncated_pseudoinverse(A, r)),
         "decoded": strongest(target, decoded),
         "fantope": strongest(target, lambda r: fantope(A, r)),
+        "shattering": strongest(target, lambda r: shattering(A, r)),
     }
     assert all(rank >= 1 for rank in proven.values()), proven
     inverse = witness.distance_to_singularity(np.eye(24) * 0.5)

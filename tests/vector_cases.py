@@ -518,6 +518,33 @@ def oblong_fantope_rotated(epsilon: str, rank: int) -> Draft:
     return claim(oblong(epsilon), "lower", "fantope", rank, {"q_scale": 5}, tensors)
 
 
+def shattering(epsilon: str) -> Draft:
+    """Rank 2 of the oracle below d_2 = 3/4: rows 0 and 3 by values of either sign of the bits."""
+    tensors = {
+        "D": ([2, 4], [1, 0, 0, 0, 0, 0, 0, 1]),
+        "blocks": ([1], [2]),
+        "Y": ([2, 4], [1, 1, 1, 1, 1, 1, -1, -1]),
+    }
+    draft = matrix_target(ORACLE, epsilon)
+    return claim(draft, "lower", "shattering", 2, {}, tensors)
+
+
+def oblong_shattering(epsilon: str, blocks: list[int]) -> Draft:
+    """Rank 3: blocks of one, two or three rows, queries and values of several signs and sizes."""
+    Y = {
+        (3,): [0, 4, 4, -4, 3, -3, 4, -4, 1, 4, -4, -2, 1, -3, -4, -2],
+        (2, 1): [3, 3, -1, -3, 3, -4, -1, -2, 2, 0, 4, 1],
+        (1, 2): [3, 0, -1, -1, 2, 4, 4, 2, 1, 3, -4, 4],
+        (1, 1, 1): [3, -1, -1, -2, 0, 3, 0, 1, 2, 0, 4, 0],
+    }[tuple(blocks)]
+    tensors = {
+        "D": ([3, 3], [5, 0, -1, 0, 6, -1, 1, 1, 9]),
+        "blocks": ([len(blocks)], blocks),
+        "Y": ([len(Y) // 4, 4], Y),
+    }
+    return claim(oblong(epsilon), "lower", "shattering", 3, {}, tensors)
+
+
 def identity_rows(G: list[int]) -> Draft:
     """Rank 1 of the 2 x 2 identity from X Y = e_2 e_2^T; G may have rows of zeros."""
     tensors = {
@@ -639,6 +666,10 @@ def judged_cases() -> list[Case]:
     bad.tensors["claim0.Q"][2][37] *= -1
     add("fantope-basis", "one sign of the third basis", bad, BASIS, control="fantope")
 
+    add("shattering", "rank 2 below 3/4", shattering("767/1024"), OK)
+    on = shattering("3/4")
+    add("shattering-on-threshold", "every g_i is 3/4", on, MARGIN, control="shattering")
+
     add("trivial", "0 <= r <= min(m, n)", trivial(at("1/4"), 0, 4), OK, OK)
     add(
         "trivial-too-much",
@@ -703,6 +734,19 @@ def judged_cases() -> list[Case]:
             f"oblong-fantope-rotated-{rank}",
             "q = 2",
             lambda epsilon, rank=rank: oblong_fantope_rotated(epsilon, rank),
+            under,
+            over,
+        )
+    for blocks, under, over in (
+        ([3], "1022/10000", "1023/10000"),
+        ([2, 1], "1025/10000", "1026/10000"),
+        ([1, 2], "1025/10000", "1026/10000"),
+        ([1, 1, 1], "1025/10000", "1026/10000"),
+    ):
+        on_either_side(
+            "oblong-shattering-" + "-".join(map(str, blocks)),
+            "blocks of queries, neither 0 nor 1 alone",
+            lambda epsilon, blocks=blocks: oblong_shattering(epsilon, blocks),
             under,
             over,
         )
@@ -1019,6 +1063,30 @@ def malformed_cases() -> list[Case]:
     draft = oblong_fantope("1/4")
     draft.tensors["claim0.v"] = ("I32", [2, 4], [1] + [0] * 7)
     add("fantope-second-weights-zero", "value", draft.bytes())
+    entry("claim0.D", 0, 0, shattering("1/4"), "shattering-d-zero-row")
+    draft = oblong_shattering("1/10", [3])
+    draft.tensors["claim0.blocks"] = ("I32", [3], [2, 1, 1])
+    add("shattering-blocks-long", "value", draft.bytes())
+    draft.tensors["claim0.blocks"] = ("I32", [2], [1, 1])
+    draft.tensors["claim0.Y"] = ("I32", [2, 4], [4, 0, 0, 0, 0, 4, 0, 0])
+    add("shattering-blocks-short", "value", draft.bytes())
+    entry("claim0.blocks", 0, 3, shattering("1/4"), "shattering-block-beyond-rank")
+    for case, blocks in (
+        ("zero", [2, 0]),
+        ("negative", [3, -1]),
+        ("largest", [2, (1 << 31) - 1]),
+        ("none", []),
+    ):
+        draft = shattering("1/4")
+        draft.tensors["claim0.blocks"] = ("I32", [len(blocks)], blocks)
+        add(f"shattering-blocks-{case}", "value", draft.bytes())
+    for case, patterns, blocks in (("few", [2, 1], [3]), ("many", [3], [2, 1])):
+        draft = oblong_shattering("1/10", patterns)
+        draft.tensors["claim0.blocks"] = ("I32", [len(blocks)], blocks)
+        add(f"shattering-{case}-patterns", "value", draft.bytes())
+    draft = shattering("1/4")
+    draft.tensors["claim0.Y"] = ("I32", [2, 4], [0] * 8)
+    add("shattering-y-zero", "value", draft.bytes())
     draft = oblong_rows("1/4")
     draft.meta["claims"][0]["rank"] = 2
     add("rank-against-rows", "tensors", draft.bytes())

@@ -11,6 +11,7 @@ from softrank_exact.kernel.check import (
     Factor,
     Fantope,
     HilbertSchmidt,
+    Shattering,
     Witness,
 )
 from softrank_exact.witness import (
@@ -19,6 +20,7 @@ from softrank_exact.witness import (
     FloatFactor,
     FloatFantope,
     FloatHS,
+    FloatShattering,
     FloatWitness,
 )
 
@@ -57,6 +59,8 @@ def as_float(rank: int, witness: Witness) -> FloatWitness:
             return FloatFantope(
                 rank, _unit(witness.T), witness.w.astype(float), witness.v.astype(float)
             )
+        case Shattering(D, blocks, Y):
+            return FloatShattering(D.astype(float), blocks, Y.astype(float))
     raise TypeError(f"no float form of {type(witness).__name__}")
 
 

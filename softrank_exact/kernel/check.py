@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, gcd, isqrt
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -203,7 +203,8 @@ class HilbertSchmidt:
             return defect.finding
         weight = sum((d * d).integers())
         unit = weight * max((T * T).sums()) * question.den**2
-        return _above(question, question.hi**2, tail / unit, tail / unit)
+        needed, found = question.hi**2, tail / unit
+        return _lower(question, needed, found, found - needed, _root(found))
 
 
 class _Reconstruction:
@@ -340,10 +341,63 @@ class Fantope:
                 limits.append(question.hi**2 + phi / (unit * w_sums[s] * squares[j]))
             elif phi <= 0:
                 limits.append(Fraction(0))
-        return _above(question, Fraction(0), min(found), min(limits, default=None))
+        limit = _root(min(limits)) if limits else None
+        return _lower(question, Fraction(0), min(found), min(found), limit)
 
 
-WITNESSES = (Factor, HilbertSchmidt, Bernstein, BernsteinRows, Fantope)
+@dataclass(frozen=True)
+class Shattering:
+    """Bounded values drive rank sums of queries beyond eps, with any signs asked (theory 5.8).
+
+    D: rank x m, in consecutive blocks of the sizes in ``blocks``. Y: r x n, for every block one
+    row for each pattern of signs of its rows, the first row's being +1: 2^(size - 1) rows.
+    """
+
+    D: IntArray
+    blocks: IntArray
+    Y: IntArray
+    kind: ClassVar[str] = "shattering"
+    side: ClassVar[str] = "lower"
+    shapes: ClassVar[Shapes] = {"D": ("rank", "m"), "blocks": ("b",), "Y": ("r", "n")}
+    scales: ClassVar[tuple[str, ...]] = ()
+
+    def relations(self, axes: Mapping[str, int]) -> bool:
+        return axes["rank"] >= 1
+
+    def values(self, axes: Mapping[str, int]) -> None:
+        sizes = self.blocks.tolist()
+        if not all(size >= 1 for size in sizes):
+            raise InvalidWitness("value", "blocks has a size below 1")
+        if sum(sizes) != axes["rank"]:
+            raise InvalidWitness("value", "the sizes in blocks do not add up to rank")
+        if sum(1 << (size - 1) for size in sizes) != axes["r"]:
+            raise InvalidWitness("value", "Y needs one row per pattern of signs of a block")
+        if not np.all(np.any(self.D, axis=1)):
+            raise InvalidWitness("value", "D has a zero row")
+        if not np.any(self.Y):
+            raise InvalidWitness("value", "Y is zero")
+
+    def judge(self, question: Question, rank: int) -> Finding:
+        D, Y = Limbs.of(self.D), Limbs.of(self.Y)
+        Z = np.array((D @ question.N @ Y.T).integers(), dtype=object)
+        gains = np.zeros(rank, dtype=object)
+        size: Any = 0
+        row = pattern = 0
+        for length in self.blocks.tolist():
+            own = slice(row, row + length)
+            part = slice(pattern, pattern + (1 << (length - 1)))
+            gains -= np.abs(Z[:, part]).max(axis=1)
+            signed = _signs(length) * Z[own, part]
+            gains[own] = gains[own] + np.abs(signed).max(axis=1) + signed.min(axis=1)
+            # Within +-2^62, as Limbs.of has seen; the sum over blocks need not be.
+            size = size + np.abs(self.Y[part]).max(axis=0).astype(object)
+            row, pattern = own.stop, part.stop
+        unit, weights = question.den * max(size), D.absolute().sums()
+        found = min(Fraction(g, unit * weight) for g, weight in zip(gains, weights, strict=True))
+        return _lower(question, question.hi, found, found - question.hi, found)
+
+
+WITNESSES = (Factor, HilbertSchmidt, Bernstein, BernsteinRows, Fantope, Shattering)
 
 
 def bottom_sum(S: Limbs, Q: Limbs, scale: int, count: int) -> Fraction:
@@ -377,19 +431,20 @@ class _NotABasis(Exception):
         self.finding = Finding("basis", one, found, one - found)
 
 
-def _above(
-    question: Question, needed: Fraction, found: Fraction, square_limit: Fraction | None
+def _lower(
+    question: Question, needed: Fraction, found: Fraction, margin: Fraction, limit: Fraction | None
 ) -> Finding:
-    """A lower claim that needs found > needed, and holds while (e + alpha)^2 < square_limit."""
-    valid_to = None
-    if square_limit is not None:
-        grid = 1 << 64
-        root = isqrt(max(0, square_limit.numerator * grid**2 // square_limit.denominator))
-        valid_to = max(Fraction(root, grid) - question.alpha, Fraction(0))
-    margin = found - needed
+    """A lower claim, proven by a positive margin, that holds while e + alpha < limit."""
+    valid_to = None if limit is None else max(limit - question.alpha, Fraction(0))
     if not (margin > 0):
         return Finding("margin", needed, found, margin, Fraction(0), valid_to)
     return Finding("ok", needed, found, margin, Fraction(0), valid_to)
+
+
+def _root(square: Fraction) -> Fraction:
+    """The square root, or 0, rounded down to a multiple of 2^-64."""
+    grid = 1 << 64
+    return Fraction(isqrt(max(0, square.numerator * grid**2 // square.denominator)), grid)
 
 
 def _check_increasing(indices: IntArray, bound: int, name: str) -> None:
@@ -425,13 +480,14 @@ def _reconstructed(
     found = Fraction(largest, h_factor * h_unit)
     # A row without G holds at every tolerance or at none.
     limits = [Fraction(h_unit - b, a or 1) for a, b in zip(g, h, strict=True) if a or b >= h_unit]
-    valid_to = None
-    if limits:
-        valid_to = max(min(limits) * g_unit / h_unit - question.alpha, Fraction(0))
-    margin = needed - found
-    if not (margin > 0):
-        return Finding("margin", needed, found, margin, Fraction(0), valid_to)
-    return Finding("ok", needed, found, margin, Fraction(0), valid_to)
+    limit = min(limits) * g_unit / h_unit if limits else None
+    return _lower(question, needed, found, needed - found, limit)
+
+
+def _signs(length: int) -> IntArray:
+    """length x 2^(length - 1): sign of row i in pattern k, -1 iff bit i - 1 of k is set."""
+    patterns = np.arange(1 << (length - 1))
+    return np.array([1 - 2 * (patterns << 1 >> i & 1) for i in range(length)])
 
 
 def _unit_vector(size: int, index: int) -> Limbs:
