@@ -45,6 +45,12 @@ def sup(x: Matrix) -> Fraction:
     return max(abs(x), default=Fraction(0))
 
 
+def pattern_signs(size: int) -> Matrix:
+    """size x 2^(size - 1): the sign of row i in pattern k, -1 iff bit i - 1 of k is set (5.8)."""
+    patterns = range(1 << (size - 1))
+    return matrix([[1 - 2 * (k >> i - 1 & 1 if i else 0) for k in patterns] for i in range(size)])
+
+
 def column_norm(E: Matrix) -> Fraction:
     """The largest l1 norm of a column: the wrong norm."""
     return norm(E.T)

@@ -31,6 +31,7 @@ from softrank_exact.kernel.check import (
     HilbertSchmidt,
     InvalidWitness,
     Question,
+    Shattering,
     Witness,
     check,
 )
@@ -44,6 +45,7 @@ from .proposals import (
     fantope_weights,
     integers,
     reconstruction,
+    shatterings,
     worst_row,
     worst_signs,
 )
@@ -238,5 +240,30 @@ def fantope_verdicts(
         for j, a, b in zip(J, w, v, strict=True)
     ]
     witness = kind(*integers(T), *integers(w, v), np.stack(bases), BASIS)
+    proven = _proven(asked(A0, epsilon, alpha), k + 1, witness, proves)
+    yield at_most("the proven rank", proven, k)
+
+
+@lemma(
+    "5.8-kernel",
+    r"\text{a verified shattering witness of rank } p \implies p \le k",
+    assumes="r_eps(A) <= k, ||A - A0|| = alpha; the witness is about A0",
+    given=_moved_target().flatmap(
+        lambda case: st.tuples(*map(st.just, case), shatterings(case[1], case[-1] + 1))
+    ),
+    mutants={
+        **SHARED_MUTANTS,
+        "queries of any length": {
+            "proves": lambda f, witness: f.found * abs(witness.D).sum(axis=1).min() > f.needed
+        },
+        "values of any size": {
+            "proves": lambda f, witness: f.found * abs(witness.Y).max() > f.needed
+        },
+    },
+)
+def shattering_verdicts(A, A0, alpha, epsilon, k, shattered, *, asked=question, proves=_ok):
+    """No shattering witness makes the kernel prove more than the known rank."""
+    D, blocks, Y = shattered
+    witness = Shattering(*integers(D), np.array(blocks), *integers(Y))
     proven = _proven(asked(A0, epsilon, alpha), k + 1, witness, proves)
     yield at_most("the proven rank", proven, k)

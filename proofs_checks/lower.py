@@ -48,12 +48,13 @@ from .formulas import (
     largest,
     least,
     null_space,
+    pattern_signs,
     singular_change,
     singular_distance,
     tail,
 )
 from .lemma import lemma
-from .proposals import BASIS, eigenbasis, fantope_weights, reconstruction
+from .proposals import BASIS, eigenbasis, fantope_weights, reconstruction, shatterings
 from .strategies import (
     either,
     gauges,
@@ -901,3 +902,93 @@ def sup_inequality(B, E, epsilon, k, Z, *, of=max, power=1, within=null_space):
         yield at_most("A_i K A_i", value, epsilon**power * of(list(abs(image))))
         for x, d in zip(image, np.diag(K), strict=True):
             yield at_most("(A_i K)_l^2", x**2, d * value)
+
+
+# 5.8 Shattering
+
+
+def _beyond(targets):
+    """A matrix of known rank k, or one where mutually orthogonal values matter, and p = k + 1."""
+    signs = matrix([[1, 1], [1, -1]])
+    sized = either(targets, positive_rationals().map(lambda e: (e * signs, e, 1)))
+    return sized.flatmap(
+        lambda case: st.tuples(*map(st.just, case), shatterings(case[0], case[2] + 1))
+    )
+
+
+def _gains(A, D, blocks, Y, *, worst=min, others=lambda most: most):
+    """g_i of 5.8 for every row i of D."""
+    Z, gains, row, pattern = D @ A @ Y.T, [Fraction(0)] * len(D), 0, 0
+    for size in blocks:
+        own, part = range(row, row + size), slice(pattern, pattern + (1 << (size - 1)))
+        for i in range(len(D)):
+            if i in own:
+                gains[i] += worst(pattern_signs(size)[i - row] * Z[i, part])
+            else:
+                gains[i] -= others(max(abs(Z[i, part])))
+        row, pattern = own.stop, part.stop
+    return gains
+
+
+def _reach(blocks, Y, combined=sum):
+    """u of 5.8: the largest entry of a value, a pattern taken from every block."""
+    ends = np.cumsum([1 << (size - 1) for size in blocks])[:-1]
+    return max(combined([abs(part).max(axis=0) for part in np.split(Y, ends)]))
+
+
+@lemma(
+    "5.8-shattering",
+    r"g_i > \varepsilon\,u\,\lVert D_i\rVert_1\ \forall i \implies r_\varepsilon(A) \ge p",
+    assumes="blocks of 2^(t-1) values; r_eps(A) <= k is known",
+    given=_beyond(known_ranks()),
+    mutants={
+        "a closed inequality": {"proves": lambda margins: min(margins) >= 0},
+        "the mean query": {"proves": lambda margins: sum(margins) > 0},
+        "the best query": {"proves": lambda margins: max(margins) > 0},
+        "the pattern that suits": {"worst": max},
+        "the first pattern alone": {"worst": lambda values: values[0]},
+        "other blocks for nothing": {"others": lambda most: 0},
+        "values of one block": {"combined": lambda parts: np.max(parts, axis=0)},
+        "queries of any length": {"length": lambda d: 1},
+    },
+)
+def shattering(
+    A,
+    epsilon,
+    k,
+    witness,
+    *,
+    proves=lambda margins: min(margins) > 0,
+    worst=min,
+    others=lambda most: most,
+    combined=sum,
+    length=l1,
+):
+    """Where the rank is k, no k + 1 queries are driven beyond eps with any signs asked for."""
+    D, blocks, Y = witness
+    gains = _gains(A, D, blocks, Y, worst=worst, others=others)
+    cost = epsilon * _reach(blocks, Y, combined)
+    margins = [g - cost * length(d) for g, d in zip(gains, D, strict=True)]
+    yield at_most("the proven rank", len(D) if proves(margins) else 0, k)
+
+
+@lemma(
+    "5.8-driven",
+    r"\lambda^{\mathsf T}DB = 0 \implies \textstyle\sum_i |\lambda_i| g_i"
+    r" \le \varepsilon\,u \sum_i |\lambda_i|\,\lVert D_i\rVert_1",
+    assumes="A = B + E, rank B <= k, ||E|| = eps, D of k + 1 rows",
+    given=low_rank_plus_error().flatmap(
+        lambda case: st.tuples(*map(st.just, case), shatterings(case[0] + case[1], case[-1] + 1))
+    ),
+    mutants={
+        "lambda for its size": {"size": lambda lam: lam},
+        "eps for nothing": {"price": 0},
+    },
+)
+def driven_outputs(B, E, epsilon, k, witness, *, size=abs, price=1):
+    """The step behind 5.8: a combination of queries that B does not see."""
+    D, blocks, Y = witness
+    gains, cost = _gains(B + E, D, blocks, Y), price * epsilon * _reach(blocks, Y)
+    for lam in null_space((D @ B).T).T:
+        paid = sum(abs(lam) * np.array([cost * l1(d) for d in D], dtype=object))
+        yield at_most("the driven output", sum(size(lam) * np.array(gains, dtype=object)), paid)

@@ -22,7 +22,7 @@ from oracles.rational import (
     zeros,
 )
 
-from .formulas import l1
+from .formulas import l1, pattern_signs
 from .strategies import matrices
 
 GRID = 1 << 12
@@ -77,6 +77,36 @@ def worst_row(A: Matrix) -> int:
 def worst_signs(A: Matrix) -> Matrix:
     """The signs of the heaviest row, as a column: with them it attains ||A||."""
     return matrix([[1 if a >= 0 else -1] for a in A[worst_row(A)]])
+
+
+@st.composite
+def shatterings(draw: DrawFn, A: Matrix, p: int) -> tuple[Matrix, list[int], Matrix]:
+    """(D, blocks, Y) for theory 5.8 about A (m x n): D is p x m, no row zero, blocks sum to p.
+
+    D selects rows or is drawn; Y holds, for each pattern, the signs of the combined queries, the
+    signs at keys of their own, the pseudoinverse's answer, or small integers.
+    """
+    m, n = A.shape
+    rows = draw(st.permutations(range(m)))[:p]
+    selected = st.just(identity(m)[rows]) if len(rows) == p else st.nothing()
+    loose = matrices((p, m)).filter(lambda D: bool(np.all(np.any(D, axis=1))))
+    D = draw(st.one_of(selected, selected.map(lambda D: 2 * D), loose))
+    blocks: list[int] = []
+    while sum(blocks) < p:
+        blocks.append(draw(st.sampled_from([p - sum(blocks), 1])))
+    keys = draw(st.lists(st.integers(0, n - 1), min_size=p, max_size=p, unique=p <= n))
+    decoder = rationals(np.linalg.pinv((D @ A).astype(float)).T)
+    style = draw(st.sampled_from(["signs", "keys", "decoder", "loose"]))
+    if style == "loose":
+        return D, blocks, draw(matrices((sum(1 << (t - 1) for t in blocks), n)).filter(np.any))
+    frame = {"signs": D @ A, "keys": identity(n)[keys], "decoder": decoder}[style]
+    values, row = [], 0
+    for size in blocks:
+        combined = pattern_signs(size).T @ frame[row : row + size]
+        values.append(matrix(np.sign(combined)) if style == "signs" else combined)
+        row += size
+    Y = np.concatenate(values)
+    return D, blocks, Y if np.any(Y) else Y + 1
 
 
 SIGNED = st.sampled_from([0, 1, 2, -1])

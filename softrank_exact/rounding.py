@@ -201,7 +201,8 @@ def _integers(values: FloatArray, shift: int) -> IntArray:
 def _rows(values: FloatArray, bits: int) -> IntArray:
     """Integers proportional to every row, the largest of a row near 2^bits in absolute value."""
     _, exponents = np.frexp(np.abs(values).max(axis=1, initial=0.0))
-    return np.rint(np.ldexp(values, bits - exponents[:, None])).astype(np.int64)
+    scaled: FloatArray = np.rint(np.ldexp(values, bits - exponents[:, None]))
+    return scaled.astype(np.int64)
 
 
 def _relative(values: FloatArray, bits: int) -> NDArray[Any]:

@@ -104,7 +104,7 @@ def _split_rank(text: str) -> tuple[list[str], int | None]:
 
 def _indices(flag: str, name: str, values: FloatArray) -> NDArray[np.int64]:
     if not (np.all(np.abs(values) < 2.0**31) and np.all(values == np.rint(values))):
-        raise UserError(f"{flag}: {name} has an entry that is no 32-bit integer; accepted: integers")
+        raise UserError(f"{flag}: {name} has an entry that is no int32; accepted: integers")
     return values.astype(np.int64)
 
 

@@ -162,6 +162,10 @@ def test_nothing_beyond_the_truth(
             rank, rng.standard_normal((n, n)), rng.random((n, m)), 0.1 * rng.random((n, n))
         ),
     ]
+    for D in (rng.standard_normal((rank, m)), np.eye(m)[:rank]):
+        for sizes in ([rank], [1] * rank):
+            values = _sign_values(D @ A, sizes)
+            candidates.append(witness.FloatShattering(D, np.array(sizes), values))
     if np.linalg.matrix_rank(A) >= rank:
         candidates.append(witness.truncated_pseudoinverse(A, rank))
     if abs(np.linalg.det(D @ A @ F)) > 1e-6:
@@ -176,6 +180,19 @@ def test_nothing_beyond_the_truth(
         assert certificate.lower <= bracket.upper
         assert certificate.upper >= bracket.lower
         verdicts(certificate.to_bytes())
+
+
+def _sign_values(decoded: Any, sizes: list[int]) -> Any:
+    """For every pattern of signs of every block the signs of the combined rows."""
+    import numpy as np
+
+    values, row = [], 0
+    for size in sizes:
+        for k in range(1 << (size - 1)):
+            signs = [-1 if i and k >> (i - 1) & 1 else 1 for i in range(size)]
+            values.append(np.sign(signs @ decoded[row : row + size]) + 1e-3)
+        row += size
+    return np.array(values)
 
 
 # ---------------------------------------------------------------------------------------------

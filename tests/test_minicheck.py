@@ -506,6 +506,20 @@ def test_fantope_takes_the_count_of_the_rank() -> None:
     assert (first.found, second.found) == (Fraction(12, 2), Fraction(3, 2))
 
 
+def test_shattering_by_hand() -> None:
+    made = integers([[3, 0, 1], [0, 2, 1]], 2, "1/9")
+    tensors = {"D": [[1, 0], [0, 1]], "blocks": [2], "Y": [[2, 1, -1], [2, -1, 1]]}
+    # One block of two queries: Z = D N Y^T = [[5, 7], [1, -1]], u = 2, den = 2.
+    verdict = one(made.claim("lower", "shattering", 2, {}, **tensors))
+    assert (verdict.verdict, verdict.found) == ("verified", Fraction(1, 4))
+    # Two blocks of one: both lose the other's output; u = 2 + 1 in the first column.
+    made = integers([[3, 0, 1], [0, 2, 1]], 2, "1/9")
+    tensors = {"D": [[-1, 0], [0, 2]], "blocks": [1, 1], "Y": [[-2, 0, 0], [1, 2, 0]]}
+    # Z = [[6, -3], [0, 8]]: g = (6 - 3, 8 - 0), ||D_i|| = (1, 2).
+    verdict = one(made.claim("lower", "shattering", 2, {}, **tensors))
+    assert (verdict.verdict, verdict.found) == ("verified", min(Fraction(3, 6), Fraction(8, 12)))
+
+
 def test_two_verified_claims_that_contradict_each_other() -> None:
     def verdict(side: str, rank: int, result: str = "verified") -> Verdict:
         return Verdict(side, rank, "trivial", result, "ok", None, None, None)
