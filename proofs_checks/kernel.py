@@ -264,6 +264,7 @@ def fantope_verdicts(
 def shattering_verdicts(A, A0, alpha, epsilon, k, shattered, *, asked=question, proves=_ok):
     """No shattering witness makes the kernel prove more than the known rank."""
     D, blocks, Y = shattered
-    witness = Shattering(*integers(D), np.array(blocks), *integers(Y))
+    (queries,), (values,) = integers(D), integers(Y)
+    witness = Shattering(queries, np.array(blocks), values)
     proven = _proven(asked(A0, epsilon, alpha), k + 1, witness, proves)
     yield at_most("the proven rank", proven, k)
