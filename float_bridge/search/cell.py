@@ -19,6 +19,7 @@ from softrank_exact.witness import (
     FloatFactor,
     FloatFantope,
     FloatHS,
+    FloatShattering,
     FloatWitness,
 )
 
@@ -144,7 +145,7 @@ def weakened(proposal: Proposal, A: np.ndarray, lo: float, hi: float) -> Proposa
     """A slightly weaker claim that should survive rounding, or None.
 
     Rows too close to the threshold are kept exactly (factors) or dropped with their column
-    (Bernstein); a spectral witness claims one rank less.
+    (Bernstein); a shattering witness loses its last query, a spectral one claims one rank less.
     """
     witness, rank = proposal.witness, proposal.rank
     match witness:
@@ -164,6 +165,12 @@ def weakened(proposal: Proposal, A: np.ndarray, lo: float, hi: float) -> Proposa
             if far.all() or fewer.rank < 1:
                 return None
             return replace(proposal, rank=fewer.rank, witness=fewer)
+        case FloatShattering(D, blocks, Y) if rank > 1:
+            last = int(blocks[-1])
+            shorter = np.append(blocks[:-1], last - 1) if last > 1 else blocks[:-1]
+            surplus = max(1, 1 << (last - 1) >> 1)  # patterns in which the query has the other sign
+            fewer_queries = FloatShattering(D[:-1], shorter, Y[:-surplus])
+            return replace(proposal, rank=rank - 1, witness=fewer_queries)
         case FloatHS() | FloatFantope() if rank > 1:
             return replace(proposal, rank=rank - 1, witness=replace(witness, rank=rank - 1))
     return None

@@ -1,6 +1,7 @@
 """Lower witnesses of very wide or large matrices, searched on some of the columns (MATH 5.1).
 
-A witness about A_C is one about A: the other rows of T are zero, the column set is mapped back.
+A witness about A_C is one about A: the other rows of T, or columns of Y, are zero, the column set
+is mapped back.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.linalg
 
-from softrank_exact.witness import FloatBernstein, FloatFantope, FloatHS
+from softrank_exact.witness import FloatBernstein, FloatFantope, FloatHS, FloatShattering
 
 from .types import Proposal
 
@@ -51,6 +52,8 @@ def lifted(proposal: Proposal, columns: np.ndarray, n: int) -> Proposal:
     witness = proposal.witness
     if isinstance(witness, FloatBernstein):
         return replace(proposal, witness=replace(witness, columns=columns[witness.columns]))
+    if isinstance(witness, FloatShattering):
+        return replace(proposal, witness=replace(witness, Y=_spread(witness.Y, columns, n)))
     if isinstance(witness, FloatHS | FloatFantope):
         wide: FloatHS | FloatFantope = replace(witness, T=_spread(witness.T.T, columns, n).T)
         if isinstance(wide, FloatFantope):

@@ -18,6 +18,7 @@ from .columns import chosen_columns, lifted, restricted
 from .factors import factors
 from .fantope import fantope
 from .hilbert_schmidt import hilbert_schmidt
+from .shattering import shattering
 from .special import offer_known
 from .types import Proposal, Searcher
 
@@ -49,7 +50,7 @@ def _high(cell: Cell) -> bool:
 
 
 def _up_to(rank: int) -> Callable[[Cell], bool]:
-    """Where Fantope witnesses may beat Bernstein at a price worth paying: it grows as rank^2."""
+    """Where Fantope or shattering witnesses may beat the others at a price worth paying."""
     return lambda cell: cell.lower.rank <= rank
 
 
@@ -78,6 +79,8 @@ def _above(ratio: float) -> Callable[[Cell], Proposal | None]:
     return start
 
 
+_next = _above(1.0)  # one more than proven
+
 FAST = (
     Stage(hilbert_schmidt, _cold, 150, _any),
     Stage(factors, _cold, 800, _any),
@@ -85,6 +88,7 @@ FAST = (
     Stage(bernstein, _above(1.25), 1000, _high),
     Stage(fantope, _spectral, 150, _up_to(45)),
     Stage(bernstein, _above(1.05), 1500, _high),
+    Stage(shattering, _next, 1000, _up_to(8)),
 )
 THOROUGH = (
     Stage(hilbert_schmidt, _cold, 300, _any),
@@ -97,12 +101,15 @@ THOROUGH = (
     Stage(fantope, _spectral, 500, _up_to(45)),
     Stage(factors, _factors, 20000, _any),
     Stage(bernstein, _above(1.05), 8000, _high),
+    Stage(shattering, _next, 1500, _up_to(9)),
     Stage(factors, _factors, 20000, _any),
+    Stage(shattering, _next, 4000, _up_to(9)),
 )
 AGAIN = (
     Stage(factors, _factors, 3000, _any),
     Stage(bernstein, _above(1.06), 3000, _high),
     Stage(fantope, _spectral, 200, _up_to(70)),
+    Stage(shattering, _next, 2000, _up_to(9)),
 )
 PLANS = {"fast": FAST, "thorough": THOROUGH}
 

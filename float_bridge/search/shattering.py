@@ -1,0 +1,206 @@
+"""Shattering witnesses (theory 5.8), one block: averaged queries driven to every pattern of signs.
+
+Maximises, in floating point, the least of s_i (D A y_s)_i over rows of D of l1 norm one and values
+y_s in [-1, 1]^n, from several starts a cell; the claim holds where it exceeds eps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from softrank_exact.witness import FloatShattering
+
+from .types import Proposal, working_dtype
+
+MOST = 10  # queries: the cost is 2^(MOST - 1) vectors of values a start
+MARGIN = 1e-4  # relative, on eps: what rounding to integers may cost
+STARTS, KEPT = 16, 4  # a cell: so many begin, so many go on to the end
+CANDIDATES = 512  # rows that the starts choose from, at random beyond
+SCOUTING = 0.3  # share of the steps that all starts take
+NOISE = 0.2  # most, on the logarithm of the distance by which a start takes its queries
+ROUNDS = 6  # of reweighting in an l1 distance
+SHARPNESS = (10.0, 30.0, 300.0)  # of the soft minimum, over eps: first, after scouting, last
+RATE_D, RATE_Y, BETAS = 0.02, 0.05, (0.9, 0.99)
+LAST = 0.03  # of the rates, at the end
+CHECKS = 20  # steps between looks at whether a cell is done
+
+
+def shattering(
+    A: torch.Tensor,
+    eps: torch.Tensor,
+    start: Sequence[Proposal | None],
+    steps: int,
+    generator: torch.Generator,
+) -> list[Proposal | None]:
+    """Best shattering proposal of each cell (interface: `types.Searcher`).
+
+    Fresh attempts of `steps` at the rank of the start, then at one more after each success, up to
+    `MOST`; the witness of the start is not used, and a cell without one is left alone.
+    """
+    found: list[Proposal | None] = [None] * len(A)
+    aims = {cell: p.rank for cell, p in enumerate(start) if p and p.rank <= min(MOST, *A.shape[1:])}
+    while aims:
+        p = min(aims.values())
+        cells = [cell for cell, aim in aims.items() if aim == p]
+        witnesses = _attempt(A[cells], eps[cells], p, steps, generator)
+        for cell, witness in zip(cells, witnesses, strict=True):
+            del aims[cell]
+            if witness is not None:
+                found[cell] = Proposal("lower", p, witness)
+                if p < min(MOST, *A.shape[1:]):
+                    aims[cell] = p + 1
+    return found
+
+
+def _pattern_signs(p: int, like: torch.Tensor) -> torch.Tensor:
+    """Signs (p, 2^(p-1)) in the order of `FloatShattering`."""
+    k = np.arange(1 << (p - 1))
+    signs = 1 - 2 * ((k << 1) >> np.arange(p)[:, None] & 1)
+    return torch.from_numpy(signs).to(like)
+
+
+def _attempt(
+    A: torch.Tensor, eps: torch.Tensor, p: int, steps: int, generator: torch.Generator
+) -> list[FloatShattering | None]:
+    """All starts of all cells for a share of the steps, then the best of each cell."""
+    dtype = working_dtype(A, eps)
+    norm = A.abs().sum(dim=2).amax(dim=1)
+    norm = torch.where(norm > 0, norm, 1.0)
+    A, target = (A / norm[:, None, None]).to(dtype), (eps / norm * (1 + MARGIN)).to(dtype)
+    candidates = torch.randperm(A.shape[1], generator=generator)[:CANDIDATES].sort().values
+    candidates = candidates.to(A.device)
+    rows = candidates[_distant_rows(A[:, candidates], p, STARTS, generator)]
+    ascent = _Ascent(A, target, rows, generator)
+    scouting = round(SCOUTING * steps)
+    ascent.run(scouting, SHARPNESS[0], SHARPNESS[2])
+    ascent.keep(KEPT)
+    ascent.run(steps - scouting, SHARPNESS[1], SHARPNESS[2])
+    return ascent.witnesses()
+
+
+def _distant_rows(
+    A: torch.Tensor, p: int, starts: int, generator: torch.Generator
+) -> torch.Tensor:
+    """Indices (b, starts, p), each of the row farthest in l1 from the span of those before it.
+
+    The distance counts up to noise: none at the first start, up to `NOISE` at the last.
+    """
+    b, m, _ = A.shape
+    noise = torch.linspace(0, NOISE, starts, device=A.device)[None, :, None]
+    distance = A.abs().sum(dim=2)[:, None].expand(b, starts, m)
+    chosen = torch.empty(b, starts, 0, dtype=torch.long, device=A.device)
+    for _ in range(p):
+        draw = torch.rand(b, starts, m, generator=generator, device=generator.device).to(A)
+        gumbel = -(-draw.clamp(1e-6, 1 - 1e-6).log()).log()
+        score = distance.clamp_min(1e-12).log() + noise * gumbel
+        score.scatter_(2, chosen, -torch.inf)
+        chosen = torch.cat([chosen, score.argmax(dim=2, keepdim=True)], dim=2)
+        if chosen.shape[2] < p:
+            distance = torch.stack([_distances(A[c], A[c][chosen[c]]) for c in range(b)])
+    return chosen
+
+
+def _distances(A: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
+    """About the least l1 distances (s, m) of rows of A (m, n) from the spans of basis (s, r, n)."""
+    s, r, n = basis.shape
+    weight = torch.ones(s, len(A), n, dtype=A.dtype, device=A.device)
+    identity = torch.eye(r, dtype=A.dtype, device=A.device)
+    products = (basis[:, :, None] * basis[:, None]).reshape(s, r * r, n)
+    for _ in range(ROUNDS):
+        gram = (weight @ products.mT).view(s, len(A), r, r)
+        ridge = (1e-6 * gram.diagonal(dim1=2, dim2=3).mean(dim=2)).clamp_min(1e-30)
+        gram = gram + ridge[..., None, None] * identity
+        moment = (weight * A) @ basis.mT
+        residual = (A - torch.linalg.solve(gram, moment) @ basis).abs()
+        weight = 1 / (residual + 1e-3 * residual.mean(dim=2, keepdim=True) + 1e-12)
+    return residual.sum(dim=2)
+
+
+class _Ascent:
+    """Adam on a soft minimum of the margins: U (b, s, p, m), D unscaled; Y (b, s, 2^(p-1), n)."""
+
+    def __init__(
+        self,
+        A: torch.Tensor,
+        target: torch.Tensor,
+        rows: torch.Tensor,
+        generator: torch.Generator,
+    ) -> None:
+        b, _, p = rows.shape
+        self.A, self.target = A, target
+        self.signs = _pattern_signs(p, A)
+        noise = torch.rand(*rows.shape, A.shape[1], generator=generator, device=generator.device)
+        self.U = torch.nn.functional.one_hot(rows, A.shape[1]) + 1e-3 * noise.to(A)
+        images = self._images(self._unit())
+        inverse = torch.linalg.pinv(images.double()).to(A)
+        self.Y = 0.5 * (inverse @ self.signs).mT.sign()
+        self.best: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * b
+
+    def run(self, steps: int, sharpness: float, last: float) -> None:
+        """Stops early once every cell has a start that succeeds."""
+        adam = torch.optim.Adam(
+            [{"params": [self.U], "lr": RATE_D}, {"params": [self.Y], "lr": RATE_Y}], betas=BETAS
+        )
+        rates = RATE_D, RATE_Y
+        for step in range(steps):
+            if step % CHECKS == 0 and self._observe():
+                return
+            share = step / steps
+            cosine = LAST + (1 - LAST) * 0.5 * (1 + np.cos(np.pi * share))
+            for group, rate in zip(adam.param_groups, rates, strict=True):
+                group["lr"] = rate * cosine
+            self._set_gradients(sharpness * (last / sharpness) ** share)
+            adam.step()
+            self.Y.clamp_(-1.0, 1.0)
+        self._observe()
+
+    def keep(self, starts: int) -> None:
+        """Go on with the best starts of each cell alone."""
+        _, _, margins = self._margins()
+        order = margins.flatten(2).amin(dim=2).topk(starts, dim=1).indices[:, :, None, None]
+        self.U, self.Y = (part.take_along_dim(order, dim=1) for part in (self.U, self.Y))
+
+    def witnesses(self) -> list[FloatShattering | None]:
+        found: list[FloatShattering | None] = []
+        for best in self.best:
+            if best is None:
+                found.append(None)
+                continue
+            D, Y = (part.double().cpu().numpy() for part in best)
+            found.append(FloatShattering(D, np.array([len(D)]), Y))
+        return found
+
+    def _unit(self) -> torch.Tensor:
+        return self.U / self.U.abs().sum(dim=3, keepdim=True)
+
+    def _images(self, D: torch.Tensor) -> torch.Tensor:
+        """D A (b, s, p, n) of D (b, s, p, m)."""
+        return (D.flatten(1, 2) @ self.A).view(*D.shape[:3], self.A.shape[2])
+
+    def _margins(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """D, D A and the margins (b, s, p, 2^(p-1))."""
+        D = self._unit()
+        images = self._images(D)
+        return D, images, self.signs * (images @ self.Y.mT)
+
+    def _observe(self) -> bool:
+        """Keep each cell's first success; True if all have one."""
+        D, _, margins = self._margins()
+        least, start = margins.flatten(2).amin(dim=2).max(dim=1)
+        for cell in (least > self.target).nonzero()[:, 0].tolist():
+            if self.best[cell] is None:
+                s = start[cell]
+                self.best[cell] = D[cell, s].clone(), self.Y[cell, s].clone()
+        return all(best is not None for best in self.best)
+
+    def _set_gradients(self, sharpness: float) -> None:
+        D, images, margins = self._margins()
+        scaled = -sharpness / self.target[:, None, None, None] * margins
+        weight = scaled.flatten(2).softmax(dim=2).view_as(margins) * -self.signs
+        self.Y.grad = weight.mT @ images
+        slope = ((weight @ self.Y).flatten(1, 2) @ self.A.mT).view_as(D)
+        radial = (slope * D).sum(dim=3, keepdim=True)
+        self.U.grad = (slope - self.U.sign() * radial) / self.U.abs().sum(dim=3, keepdim=True)
