@@ -81,9 +81,7 @@ def _attempt(
     return ascent.witnesses()
 
 
-def _distant_rows(
-    A: torch.Tensor, p: int, starts: int, generator: torch.Generator
-) -> torch.Tensor:
+def _distant_rows(A: torch.Tensor, p: int, starts: int, generator: torch.Generator) -> torch.Tensor:
     """Indices (b, starts, p), each of the row farthest in l1 from the span of those before it.
 
     The distance counts up to noise: none at the first start, up to `NOISE` at the last.
