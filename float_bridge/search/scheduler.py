@@ -101,15 +101,15 @@ THOROUGH = (
     Stage(fantope, _spectral, 500, _up_to(45)),
     Stage(factors, _factors, 20000, _any),
     Stage(bernstein, _above(1.05), 8000, _high),
-    Stage(shattering, _next, 1500, _up_to(9)),
+    Stage(shattering, _next, 1500, _up_to(11)),
     Stage(factors, _factors, 20000, _any),
-    Stage(shattering, _next, 4000, _up_to(9)),
+    Stage(shattering, _next, 4000, _up_to(11)),
 )
 AGAIN = (
     Stage(factors, _factors, 3000, _any),
     Stage(bernstein, _above(1.06), 3000, _high),
     Stage(fantope, _spectral, 200, _up_to(70)),
-    Stage(shattering, _next, 2000, _up_to(9)),
+    Stage(shattering, _next, 2000, _up_to(11)),
 )
 PLANS = {"fast": FAST, "thorough": THOROUGH}
 

@@ -15,9 +15,11 @@ from softrank_exact.witness import FloatShattering
 
 from .types import Proposal, working_dtype
 
-MOST = 10  # queries: the cost is 2^(MOST - 1) vectors of values a start
+MOST = 12  # queries: the cost is 2^(MOST - 1) vectors of values a start
 MARGIN = 1e-4  # relative, on eps: what rounding to integers may cost
-STARTS, KEPT = 16, 4  # a cell: so many begin, so many go on to the end
+STARTS = 32  # a cell, most; fewer where they would have more than `PATTERNS` together
+PATTERNS = 1 << 13
+KEPT = 4  # one of so many starts goes on to the end
 CANDIDATES = 512  # rows that the starts choose from, at random beyond
 SCOUTING = 0.3  # share of the steps that all starts take
 NOISE = 0.2  # most, on the logarithm of the distance by which a start takes its queries
@@ -72,11 +74,12 @@ def _attempt(
     A, target = (A / norm[:, None, None]).to(dtype), (eps / norm * (1 + MARGIN)).to(dtype)
     candidates = torch.randperm(A.shape[1], generator=generator)[:CANDIDATES].sort().values
     candidates = candidates.to(A.device)
-    rows = candidates[_distant_rows(A[:, candidates], p, STARTS, generator)]
+    starts = min(STARTS, PATTERNS >> (p - 1))
+    rows = candidates[_distant_rows(A[:, candidates], p, starts, generator)]
     ascent = _Ascent(A, target, rows, generator)
     scouting = round(SCOUTING * steps)
     ascent.run(scouting, SHARPNESS[0], SHARPNESS[2])
-    ascent.keep(KEPT)
+    ascent.keep(-(-starts // KEPT))
     ascent.run(steps - scouting, SHARPNESS[1], SHARPNESS[2])
     return ascent.witnesses()
 
