@@ -131,7 +131,7 @@ def recheck(
     Raises ``UserError`` for tensors, claims or a device that cannot be used.
     """
     job = _Job.read(
-        tensors, parse_epsilon(eps), lower, upper, parse_epsilon(scale), over_sqrt, called
+        tensors, parse_epsilon(eps), lower, upper, parse_epsilon(scale, "scale"), over_sqrt, called
     )
     if fast and paranoid:
         raise UserError(

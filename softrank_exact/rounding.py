@@ -148,6 +148,7 @@ def _hilbert_schmidt(A: FloatArray, witness: FloatHS, level: Level) -> HilbertSc
     d = _relative(np.sqrt(np.maximum(witness.w, 0.0)), level.weights)
     T = _relative(witness.T, level.spectral)
     M = d[:, None] * (A @ T)
+    M /= np.abs(M).max(initial=0.0) or 1.0  # their squares may exceed float64
     return HilbertSchmidt(d, T, _basis(M.T @ M, level), 1 << level.basis)
 
 

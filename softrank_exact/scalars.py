@@ -14,20 +14,20 @@ _QUOTIENT = re.compile(r"[0-9]{1,60}/[0-9]{1,60}", re.ASCII)
 MAX_EXPONENT = 300
 
 
-def parse_epsilon(value: Fraction | int | float | str) -> Fraction:
-    """A tolerance, exactly: "1/4", "0.25" and "25e-2" are 1/4; a float is its binary value.
+def parse_epsilon(value: Fraction | int | float | str, called: str = "eps") -> Fraction:
+    """A tolerance or a scale, exactly: "1/4", "0.25" and "25e-2" are 1/4; a float its binary value.
 
-    Raises ``UserError`` for anything else, for a negative or a non-finite number.
+    ``called``: its name in messages. Raises ``UserError`` for anything else, for a negative or a non-finite number.
     """
     accepted = 'a number >= 0 such as "1/4" or "0.25"'
     try:
         exact = _exact(value)
     except (ValueError, OverflowError, ZeroDivisionError):
-        raise UserError(f"eps is {value!r}; accepted: {accepted}") from None
+        raise UserError(f"{called} is {value!r}; accepted: {accepted}") from None
     if not exact >= 0:
-        raise UserError(f"eps is {value!r}, which is negative; accepted: {accepted}")
+        raise UserError(f"{called} is {value!r}, which is negative; accepted: {accepted}")
     if max(exact.numerator.bit_length(), exact.denominator.bit_length()) > 1280:
-        raise UserError(f"eps is {value!r}: over 1280 bits; accepted: {accepted}")
+        raise UserError(f"{called} is {value!r}: over 1280 bits; accepted: {accepted}")
     return exact
 
 

@@ -71,7 +71,7 @@ def load_target(
     file, key, layer, head = mine.path, mine.key, mine.layer, mine.head
     if object == "qk":
         refuse_given("only with --object matrix or logits", key=key, layer=layer, head=head)
-        factor = _parse_scale(scale)
+        factor = parse_epsilon(scale, "--scale")
         Q, K, bias = load_qk(file)
         return Target.qk(Q, K, eps, scale=factor, over_sqrt=over_sqrt, bias=bias), str(file)
     refuse_given("only with --object qk of a file with Q and K", scale=scale, over_sqrt=over_sqrt)
@@ -102,12 +102,3 @@ def check_output(output: Path | None, suffix: str = SUFFIX) -> None:
     """Raise ``UserError`` for the name of an output file that lacks the suffix."""
     if output is not None and not output.name.endswith(suffix):
         raise UserError(f"-o is {output}; accepted: a name that ends in {suffix}")
-
-
-def _parse_scale(scale: str) -> Fraction:
-    try:
-        return parse_epsilon(scale)
-    except UserError:
-        raise UserError(
-            f'--scale is {scale!r}; accepted: a number >= 0 such as "1/8" or "0.125"'
-        ) from None

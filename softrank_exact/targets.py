@@ -106,7 +106,7 @@ class Target:
             raise UserError(
                 f"Q has {queries.shape[1]} columns and K {keys.shape[1]}; accepted: the same number"
             )
-        factor = parse_epsilon(scale)
+        factor = parse_epsilon(scale, "scale")
         if not (type(over_sqrt) is int and 0 < over_sqrt < 1 << 1000):
             raise UserError(f"over_sqrt is {over_sqrt!r}; accepted: an integer, 1 to 2^1000")
         tensors = {"Q": queries, "K": keys}

@@ -236,6 +236,7 @@ def test_recheck_table_is_whole_at_80_columns(
         ({"attention": torch.eye(2)}, ["--lower", "30"], "--lower is 30; accepted: integers from"),
         ({"attention": torch.eye(2), "upper": torch.tensor(3)}, [], "{file}: upper is 3"),
         ({"foo": torch.eye(2)}, ["--lower", "1"], "{file}: 'foo' is not known"),
+        ({"attention": torch.eye(2)}, ["--lower", "1", "--scale", "x"], "scale is 'x'; accepted"),
         ([1, 2], ["--lower", "1"], "{file} is a list"),
     ],
 )

@@ -56,7 +56,8 @@ def classical_proposals(A: np.ndarray, eps: float) -> Iterator[Proposal]:
 
 def _classical_lower(A: np.ndarray, eps: float) -> Iterator[FloatHS | FloatBernstein]:
     sigma = np.linalg.svd(A, compute_uv=False)
-    tails = np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1]
+    unit = sigma[0] or 1.0  # squares of the largest may exceed float64
+    tails = unit * np.sqrt(np.cumsum((sigma[::-1] / unit) ** 2))[::-1]
     rank = int((tails > np.sqrt(len(A)) * eps).sum())
     if rank:
         yield frobenius_tail(A, rank)
