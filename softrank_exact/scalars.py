@@ -17,7 +17,8 @@ MAX_EXPONENT = 300
 def parse_epsilon(value: Fraction | int | float | str, called: str = "eps") -> Fraction:
     """A tolerance or a scale, exactly: "1/4", "0.25" and "25e-2" are 1/4; a float its binary value.
 
-    ``called``: its name in messages. Raises ``UserError`` for anything else, for a negative or a non-finite number.
+    ``called``: its name in messages.
+    Raises ``UserError`` for anything else, for a negative or a non-finite number.
     """
     accepted = 'a number >= 0 such as "1/4" or "0.25"'
     try:
