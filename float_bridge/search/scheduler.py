@@ -88,7 +88,7 @@ FAST = (
     Stage(bernstein, _above(1.25), 1000, _high),
     Stage(fantope, _spectral, 150, _up_to(45)),
     Stage(bernstein, _above(1.05), 1500, _high),
-    Stage(shattering, _next, 1000, _up_to(8)),
+    Stage(shattering, _next, 600, _up_to(8)),
 )
 THOROUGH = (
     Stage(hilbert_schmidt, _cold, 300, _any),
