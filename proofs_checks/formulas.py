@@ -51,6 +51,39 @@ def pattern_signs(size: int) -> Matrix:
     return matrix([[1 - 2 * (k >> i - 1 & 1 if i else 0) for k in patterns] for i in range(size)])
 
 
+Edge = tuple[int, int, int]
+
+
+def divided(blocks: list[int], edges: list[Edge], parts: int = 2) -> list[Matrix]:
+    """For each block its facets of 5.8, a row each: the sign of every vertex, 0 for the others.
+
+    An edge (i, j, s) has the vertices i and j with the signs 1 and s. Of a facet that has it only
+    the last of so many ``parts`` are kept.
+    """
+    size = sum(blocks) + len(edges)
+    facets, row = [], 0
+    for block in blocks:
+        wide = np.full((1 << (block - 1), size), Fraction(0), dtype=object)
+        wide[:, row : row + block] = pattern_signs(block).T
+        facets.append(wide)
+        row += block
+    for w, (i, j, s) in enumerate(edges, row):
+        facets = [_without(block, i, j, s, w, parts) for block in facets]
+    return facets
+
+
+def _without(block: Matrix, i: int, j: int, s: int, w: int, parts: int) -> Matrix:
+    rows = []
+    for facet in block:
+        if facet[i] * facet[j] != s:
+            rows.append(facet)
+            continue
+        for end in (i, j)[2 - parts :]:
+            rows.append(facet.copy())
+            rows[-1][[end, w]] = 0, facet[i]
+    return np.array(rows, dtype=object)
+
+
 def column_norm(E: Matrix) -> Fraction:
     """The largest l1 norm of a column: the wrong norm."""
     return norm(E.T)

@@ -263,8 +263,9 @@ def fantope_verdicts(
 )
 def shattering_verdicts(A, A0, alpha, epsilon, k, shattered, *, asked=question, proves=_ok):
     """No shattering witness makes the kernel prove more than the known rank."""
-    D, blocks, Y = shattered
+    D, blocks, edges, Y = shattered
     (queries,), (values,) = integers(D), integers(Y)
-    witness = Shattering(queries, np.array(blocks), values)
+    ends = np.array([(i + 1, s * (j + 1)) for i, j, s in edges], dtype=np.int64).reshape(-1, 2)
+    witness = Shattering(queries, np.array(blocks), ends, values)
     proven = _proven(asked(A0, epsilon, alpha), k + 1, witness, proves)
     yield at_most("the proven rank", proven, k)

@@ -41,6 +41,7 @@ from .clauses import at_most, equal, less, that
 from .formulas import (
     CHARACTERS,
     column_norm,
+    divided,
     eigenvalues,
     fantope_constant,
     fantope_form,
@@ -48,7 +49,6 @@ from .formulas import (
     largest,
     least,
     null_space,
-    pattern_signs,
     singular_change,
     singular_distance,
     tail,
@@ -916,30 +916,34 @@ def _beyond(targets):
     )
 
 
-def _gains(A, D, blocks, Y, *, worst=min, others=lambda most: most):
+def _gains(A, D, facets, Y, *, worst=min, others=lambda most: most):
     """g_i of 5.8 for every row i of D."""
-    Z, gains, row, pattern = D @ A @ Y.T, [Fraction(0)] * len(D), 0, 0
-    for size in blocks:
-        own, part = range(row, row + size), slice(pattern, pattern + (1 << (size - 1)))
+    Z, gains, done = D @ A @ Y.T, [Fraction(0)] * len(D), 0
+    for block in facets:
+        part = slice(done, done + len(block))
         for i in range(len(D)):
-            if i in own:
-                gains[i] += worst(pattern_signs(size)[i - row] * Z[i, part])
-            else:
-                gains[i] -= others(max(abs(Z[i, part])))
-        row, pattern = own.stop, part.stop
+            own = [sign * z for sign, z in zip(block[:, i], Z[i, part], strict=True) if sign]
+            gains[i] += worst(own) if own else -others(max(abs(Z[i, part])))
+        done = part.stop
     return gains
 
 
-def _reach(blocks, Y, combined=sum):
-    """u of 5.8: the largest entry of a value, a pattern taken from every block."""
-    ends = np.cumsum([1 << (size - 1) for size in blocks])[:-1]
+def _reach(facets, Y, combined=sum):
+    """u of 5.8: the largest entry of a value, a facet taken from every block."""
+    ends = np.cumsum([len(block) for block in facets])[:-1]
     return max(combined([abs(part).max(axis=0) for part in np.split(Y, ends)]))
+
+
+def _kept(whole, facets):
+    """Which of the facets are among those of a mutant."""
+    pairs = zip(whole, facets, strict=True)
+    return [facet.tolist() in kept.tolist() for block, kept in pairs for facet in block]
 
 
 @lemma(
     "5.8-shattering",
     r"g_i > \varepsilon\,u\,\lVert D_i\rVert_1\ \forall i \implies r_\varepsilon(A) \ge p",
-    assumes="blocks of 2^(t-1) values; r_eps(A) <= k is known",
+    assumes="blocks of cross-polytopes, edges divided; r_eps(A) <= k is known",
     given=_beyond(known_ranks()),
     mutants={
         "a closed inequality": {"proves": lambda margins: min(margins) >= 0},
@@ -950,6 +954,7 @@ def _reach(blocks, Y, combined=sum):
         "other blocks for nothing": {"others": lambda most: 0},
         "values of one block": {"combined": lambda parts: np.max(parts, axis=0)},
         "queries of any length": {"length": lambda d: 1},
+        "one part of a divided facet": {"parts": 1},
     },
 )
 def shattering(
@@ -963,13 +968,16 @@ def shattering(
     others=lambda most: most,
     combined=sum,
     length=l1,
+    parts=2,
 ):
     """Where the rank is k, no k + 1 queries are driven beyond eps with any signs asked for."""
-    D, blocks, Y = witness
-    gains = _gains(A, D, blocks, Y, worst=worst, others=others)
-    cost = epsilon * _reach(blocks, Y, combined)
+    D, blocks, edges, Y = witness
+    facets = divided(blocks, edges, parts)
+    Y = Y[_kept(divided(blocks, edges), facets)]
+    gains = _gains(A, D, facets, Y, worst=worst, others=others)
+    cost = epsilon * _reach(facets, Y, combined)
     margins = [g - cost * length(d) for g, d in zip(gains, D, strict=True)]
-    yield at_most("the proven rank", len(D) if proves(margins) else 0, k)
+    yield at_most("the proven rank", sum(blocks) if proves(margins) else 0, k)
 
 
 @lemma(
@@ -978,7 +986,9 @@ def shattering(
     r" \le \varepsilon\,u \sum_i |\lambda_i|\,\lVert D_i\rVert_1",
     assumes="A = B + E, rank B <= k, ||E|| = eps, D of k + 1 rows",
     given=low_rank_plus_error().flatmap(
-        lambda case: st.tuples(*map(st.just, case), shatterings(case[0] + case[1], case[-1] + 1))
+        lambda case: st.tuples(
+            *map(st.just, case), shatterings(case[0] + case[1], case[-1] + 1, edges=0)
+        )
     ),
     mutants={
         "lambda for its size": {"size": lambda lam: lam},
@@ -987,8 +997,9 @@ def shattering(
 )
 def driven_outputs(B, E, epsilon, k, witness, *, size=abs, price=1):
     """The step behind 5.8: a combination of queries that B does not see."""
-    D, blocks, Y = witness
-    gains, cost = _gains(B + E, D, blocks, Y), price * epsilon * _reach(blocks, Y)
+    D, blocks, _, Y = witness
+    facets = divided(blocks, [])
+    gains, cost = _gains(B + E, D, facets, Y), price * epsilon * _reach(facets, Y)
     for lam in null_space((D @ B).T).T:
         paid = sum(abs(lam) * np.array([cost * l1(d) for d in D], dtype=object))
         yield at_most("the driven output", sum(size(lam) * np.array(gains, dtype=object)), paid)

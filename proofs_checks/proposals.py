@@ -22,7 +22,7 @@ from oracles.rational import (
     zeros,
 )
 
-from .formulas import l1, pattern_signs
+from .formulas import Edge, divided, l1
 from .strategies import matrices
 
 GRID = 1 << 12
@@ -79,12 +79,16 @@ def worst_signs(A: Matrix) -> Matrix:
     return matrix([[1 if a >= 0 else -1] for a in A[worst_row(A)]])
 
 
-@st.composite
-def shatterings(draw: DrawFn, A: Matrix, p: int) -> tuple[Matrix, list[int], Matrix]:
-    """(D, blocks, Y) for theory 5.8 about A (m x n): D is p x m, no row zero, blocks sum to p.
+Shattered = tuple[Matrix, list[int], list[Edge], Matrix]
 
-    D selects rows or is drawn; Y holds, for each pattern, the signs of the combined queries, the
-    signs at keys of their own, the pseudoinverse's answer, or small integers.
+
+@st.composite
+def shatterings(draw: DrawFn, A: Matrix, p: int, edges: int = 2) -> Shattered:
+    """(D, blocks, edges, Y) for theory 5.8 about A (m x n), at most so many edges; blocks sum to p.
+
+    D selects rows or is drawn, and for an edge continues with the mean of its ends or with another
+    row; Y holds, for each facet, the signs of the combined queries, the signs at keys of their own,
+    the pseudoinverse's answer, or small integers.
     """
     m, n = A.shape
     rows = draw(st.permutations(range(m)))[:p]
@@ -97,16 +101,31 @@ def shatterings(draw: DrawFn, A: Matrix, p: int) -> tuple[Matrix, list[int], Mat
     keys = draw(st.lists(st.integers(0, n - 1), min_size=p, max_size=p, unique=p <= n))
     decoder = rationals(np.linalg.pinv((D @ A).astype(float)).T)
     style = draw(st.sampled_from(["signs", "keys", "decoder", "loose"]))
-    if style == "loose":
-        return D, blocks, draw(matrices((sum(1 << (t - 1) for t in blocks), n)).filter(np.any))
-    frame = {"signs": D @ A, "keys": identity(n)[keys], "decoder": decoder}[style]
-    values, row = [], 0
-    for size in blocks:
-        combined = pattern_signs(size).T @ frame[row : row + size]
-        values.append(matrix(np.sign(combined)) if style == "signs" else combined)
-        row += size
-    Y = np.concatenate(values)
-    return D, blocks, Y if np.any(Y) else Y + 1
+    frame = {"signs": D @ A, "keys": identity(n)[keys], "decoder": decoder}.get(style)
+    divisions: list[Edge] = []
+    for _ in range(draw(st.sampled_from(range(edges, -1, -1)))):
+        facets = [facet for block in divided(blocks, divisions) for facet in block]
+        ends = [
+            (i, j, int(facet[i] * facet[j]))
+            for facet in facets
+            for j in range(len(facet))
+            for i in range(j)
+            if facet[i] * facet[j]
+        ]
+        if not ends:
+            break
+        i, j, s = draw(st.sampled_from(ends))
+        mean = D[i] + s * D[j]
+        D = np.vstack([D, mean if draw(st.booleans()) and np.any(mean) else D[i]])
+        divisions.append((i, j, s))
+        if frame is not None:
+            frame = np.vstack([frame, D[-1] @ A if style == "signs" else frame[i] + s * frame[j]])
+    facets = divided(blocks, divisions)
+    if frame is None:
+        return D, blocks, divisions, draw(matrices((sum(map(len, facets)), n)).filter(np.any))
+    combined = np.concatenate(facets) @ frame
+    Y = matrix(np.sign(combined)) if style == "signs" else combined
+    return D, blocks, divisions, Y if np.any(Y) else Y + 1
 
 
 SIGNED = st.sampled_from([0, 1, 2, -1])

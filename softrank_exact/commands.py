@@ -104,7 +104,7 @@ def certify_command(
         list[str] | None, typer.Option(metavar="T,W,V,RANK", help="Fantope-Bernstein witness.")
     ] = None,
     shattering: Annotated[
-        list[str] | None, typer.Option(metavar="D,BLOCKS,Y", help="Shattering witness.")
+        list[str] | None, typer.Option(metavar="D,BLOCKS,Y[,EDGES]", help="Shattering witness.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=f"Write the certificate, *{SUFFIX}.")

@@ -68,7 +68,7 @@ THEOREMS = {
         "shattering certificate",
         "theory 5.8",
         "g_i > (eps + alpha) u ||D_i||_1 for every i: bounded values drive the outputs of the "
-        "averaged queries D A beyond eps, with any signs",
+        "averaged queries D A beyond eps, with any signs, on every facet",
     ),
 }
 

@@ -144,7 +144,7 @@ KINDS = {
     "bernstein": Kind(("lower",), ("g_scale", "xy_scale"), ("columns", "G", "X", "Y")),
     "bernstein-rows": Kind(("lower",), ("g_scale", "xy_scale"), ("rows", "G", "X", "Y")),
     "fantope": Kind(("lower",), ("q_scale",), ("T", "w", "v", "Q")),
-    "shattering": Kind(("lower",), (), ("D", "blocks", "Y")),
+    "shattering": Kind(("lower",), (), ("D", "blocks", "edges", "Y")),
 }
 
 
@@ -375,8 +375,9 @@ def claim_tensors_fit(claim: Claim, m: int, n: int) -> bool:
         s, q = shape["w"][0], shape["Q"][-1]
         return rank <= q and shape == {"T": [n, q], "w": [s, m], "v": [s, n], "Q": [s, q, q]}
     if claim.kind == "shattering":
-        b, r = shape["blocks"][0], shape["Y"][0]
-        return rank >= 1 and shape == {"D": [rank, m], "blocks": [b], "Y": [r, n]}
+        b, e, r = shape["blocks"][0], shape["edges"][0], shape["Y"][0]
+        queries = {"D": [rank + e, m], "blocks": [b], "edges": [e, 2]}
+        return rank >= 1 and shape == queries | {"Y": [r, n]}
     index, size = ("columns", m) if claim.kind == "bernstein" else ("rows", n)
     c = shape[index][0]
     decoder = [c, size] if claim.kind == "bernstein" else [size, c]
@@ -431,7 +432,8 @@ def claim_values_fit(claim: Claim, m: int, n: int) -> bool:
         return (
             sum(sizes) == claim.rank
             and all(size >= 1 for size in sizes)
-            and sum(1 << (size - 1) for size in sizes) == tensors["Y"].shape[0]
+            and sum(1 << (size - 1) for size in sizes) <= tensors["Y"].shape[0]
+            and facets_fit(claim)
             and all(map(any, tensors["D"].each_row()))
             and any(map(any, tensors["Y"].each_row()))
         )
@@ -801,27 +803,70 @@ def shattering(claim: Claim, working: Working) -> Evidence:
     """Theory 5.8: every g_i exceeds hi den u ||D_i||, for bounded values Y / u."""
     weights, driven = claim.tensors["D"].rows(), claim.tensors["Y"].rows()
     averaged = multiply(weights, list(zip(*working.rows, strict=True)))
-    gains, sizes = [0] * claim.rank, [0] * working.n
-    row = pattern = 0
-    for length in claim.tensors["blocks"].vector():
-        own = driven[pattern : pattern + (1 << (length - 1))]
+    gains, sizes = [0] * len(weights), [0] * working.n
+    done = 0
+    for block in range(len(claim.tensors["blocks"].vector())):
+        facets = list(block_facets(claim, block))
+        own = driven[done : done + len(facets)]
         outputs = multiply(averaged, own)
+        least: dict[int, int] = {}
+        for k, facet in enumerate(facets):
+            for vertex in facet:
+                i = abs(vertex) - 1
+                reached = outputs[i][k] if vertex > 0 else -outputs[i][k]
+                least[i] = min(reached, least.get(i, reached))
         for i, output in enumerate(outputs):
-            if row <= i < row + length:
-                gains[i] += min(signed(output, i - row))
-            else:
-                gains[i] -= max(map(abs, output))
+            gains[i] += least[i] if i in least else -max(map(abs, output))
         reach = (max(map(abs, column)) for column in zip(*own, strict=True))
         sizes = [size + most for size, most in zip(sizes, reach, strict=True)]
-        row, pattern = row + length, pattern + len(own)
+        done += len(facets)
     unit = working.den * max(sizes)
     found = min(Fraction(g, unit * norm(d)) for g, d in zip(gains, weights, strict=True))
     return at_least(working.hi, found)
 
 
-def signed(output: list[int], i: int) -> list[int]:
-    """Entry k times the sign that pattern number k of a block gives the block's row i."""
-    return [-z if i >= 1 and k >> (i - 1) & 1 else z for k, z in enumerate(output)]
+def facets_fit(claim: Claim) -> bool:
+    """Edges with two ends that divide a facet each, and one row of Y for every facet."""
+    edges = list(claim.tensors["edges"].each_row())
+    count = 0
+    vertices: set[int] = set()
+    for block in range(len(claim.tensors["blocks"].vector())):
+        for facet in block_facets(claim, block):
+            count += 1
+            vertices.update(map(abs, facet))
+            if count > claim.tensors["Y"].shape[0]:
+                return False
+    return (
+        count == claim.tensors["Y"].shape[0]
+        and len(vertices) == claim.rank + len(edges)
+        and all(a != b for a, b in edges)
+    )
+
+
+def block_facets(claim: Claim, block: int) -> Iterator[tuple[int, ...]]:
+    """The facets of one block in the order of Y: signed rows of D, counted from 1."""
+    sizes = claim.tensors["blocks"].vector()
+    edges = list(claim.tensors["edges"].each_row())
+    first = 1 + sum(sizes[:block])
+    for k in range(1 << (sizes[block] - 1)):
+        signs = [1, *(-1 if k >> i & 1 else 1 for i in range(sizes[block] - 1))]
+        waiting = [(tuple(sign * (first + i) for i, sign in enumerate(signs)), 0)]
+        while waiting:
+            facet, done = waiting.pop()
+            hit = next((e for e in range(done, len(edges)) if has_edge(facet, edges[e])), None)
+            if hit is None:
+                yield facet
+                continue
+            a, b = edges[hit]
+            middle = claim.rank + 1 + hit
+            new = {a: middle, -a: -middle}, {b: middle, -b: -middle}
+            parts = [tuple(names.get(vertex, vertex) for vertex in facet) for names in new]
+            waiting += [(parts[1], hit + 1), (parts[0], hit + 1)]
+
+
+def has_edge(facet: tuple[int, ...], edge: tuple[int, ...]) -> bool:
+    """Whether both ends, or the opposites of both, are vertices of the facet."""
+    return all(end in facet for end in edge) or all(-end in facet for end in edge)
 
 
 JUDGES = {

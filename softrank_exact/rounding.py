@@ -126,7 +126,8 @@ def integer_forms(
                     yield _fantope(A, float(asked.hi), witness, level)
                 case FloatShattering():
                     D, Y = _rows(witness.D, level.entries), _relative(witness.Y, level.entries)
-                    yield Shattering(D, witness.blocks.astype(np.int64), Y)
+                    blocks, edges = (a.astype(np.int64) for a in (witness.blocks, witness.edges))
+                    yield Shattering(D, blocks, edges, Y)
         except OverflowError:
             continue
 

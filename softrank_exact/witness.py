@@ -6,7 +6,7 @@ The named witnesses of the literature are functions that return one of these typ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -78,19 +78,21 @@ class FloatFantope:
 
 @dataclass(frozen=True)
 class FloatShattering:
-    """r_eps >= rank: D (rank, m), sizes of blocks (b,), Y (r, n) (theory 5.8).
+    """r_eps >= rank: D (rank + e, m), sizes of blocks (b,), Y (r, n), edges (e, 2) (theory 5.8).
 
-    Every block of t rows of D has 2^(t - 1) rows of Y. Row number k belongs to the signs +1 for the
-    block's first row and, for i >= 1, -1 for its row i if bit i - 1 of k is set, else +1.
+    Without edges, every block of t rows of D has 2^(t - 1) rows of Y. Row number k belongs to the
+    signs +1 for the block's first row and, for i >= 1, -1 for its row i if bit i - 1 of k is set,
+    else +1. Each edge, two signed row numbers counted from 1, divides facets (format, section 4).
     """
 
     D: FloatArray
     blocks: NDArray[np.int64]
     Y: FloatArray
+    edges: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     @property
     def rank(self) -> int:
-        return int(self.D.shape[0])
+        return len(self.D) - len(self.edges)
 
 
 FloatWitness: TypeAlias = (

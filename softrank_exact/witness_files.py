@@ -71,10 +71,12 @@ def read_fantope(text: str, target: Target) -> FloatFantope:
 
 
 def read_shattering(text: str, target: Target) -> FloatShattering:
-    """ "D,blocks,Y": D (rank, m), blocks (b,) integers in sum = rank, Y (r, n)."""
-    axes = {"D": "km", "blocks": "b", "Y": "rn"}
-    D, blocks, Y = _arrays("--shattering", text.split(","), target, **axes)
-    return FloatShattering(D, _indices("--shattering", "blocks", blocks), Y)
+    """ "D,blocks,Y" or "D,blocks,Y,edges": D (rank + e, m), blocks (b,), Y (r, n), edges (e, 2)."""
+    files = text.split(",")
+    axes = {"D": "vm", "blocks": "b", "Y": "rn"} | ({"edges": "e2"} if len(files) == 4 else {})
+    D, blocks, Y, *edges = _arrays("--shattering", files, target, **axes)
+    integers = [_indices("--shattering", "edges", array) for array in edges]
+    return FloatShattering(D, _indices("--shattering", "blocks", blocks), Y, *integers)
 
 
 def _arrays(flag: str, files: list[str], target: Target, **axes: str) -> list[FloatArray]:
@@ -82,7 +84,7 @@ def _arrays(flag: str, files: list[str], target: Target, **axes: str) -> list[Fl
         accepted = ",".join(f"{name}.npy" for name in axes)
         raise UserError(f"{flag} is {','.join(files)!r}; accepted: {accepted}")
     arrays = [load_array(Path(file)) for file in files]
-    sizes = dict(zip("mn", target.shape, strict=True))
+    sizes = dict(zip("mn2", (*target.shape, 2), strict=True))
     for file, array, (name, letters) in zip(files, arrays, axes.items(), strict=True):
         shape = array.shape
         fits = len(shape) == len(letters) and all(

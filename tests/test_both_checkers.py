@@ -98,6 +98,14 @@ def drafts(draw: st.DrawFn) -> Draft:
         patterns = sum(1 << (size - 1) for size in sizes)
         tensors = {"D": filled(draw, [rank, m], entry), "Y": filled(draw, [patterns, n], entry)}
         tensors["blocks"] = ([len(sizes)], sizes)
+        tensors["edges"] = ([0, 2], [])
+        if draw(st.booleans()):
+            ends = st.integers(-rank - 2, rank + 2)
+            edges = draw(st.lists(st.tuples(ends, ends), max_size=2))
+            facets = max(1, patterns + draw(st.integers(-1, 4)))
+            tensors["D"] = filled(draw, [rank + len(edges), m], entry)
+            tensors["edges"] = ([len(edges), 2], [*chain(*edges)])
+            tensors["Y"] = filled(draw, [facets, n], entry)
     else:
         T = [value * keep for keep in chain(*sparse) for value in [draw(entry)]]
         s = sum(any(T[j * q : (j + 1) * q]) for j in range(n))

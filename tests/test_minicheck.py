@@ -509,15 +509,23 @@ def test_fantope_takes_the_count_of_the_rank() -> None:
 def test_shattering_by_hand() -> None:
     made = integers([[3, 0, 1], [0, 2, 1]], 2, "1/9")
     tensors = {"D": [[1, 0], [0, 1]], "blocks": [2], "Y": [[2, 1, -1], [2, -1, 1]]}
+    whole = np.zeros((0, 2), dtype=object)
     # One block of two queries: Z = D N Y^T = [[5, 7], [1, -1]], u = 2, den = 2.
-    verdict = one(made.claim("lower", "shattering", 2, {}, **tensors))
+    verdict = one(made.claim("lower", "shattering", 2, {}, edges=whole, **tensors))
     assert (verdict.verdict, verdict.found) == ("verified", Fraction(1, 4))
     # Two blocks of one: both lose the other's output; u = 2 + 1 in the first column.
     made = integers([[3, 0, 1], [0, 2, 1]], 2, "1/9")
     tensors = {"D": [[-1, 0], [0, 2]], "blocks": [1, 1], "Y": [[-2, 0, 0], [1, 2, 0]]}
     # Z = [[6, -3], [0, 8]]: g = (6 - 3, 8 - 0), ||D_i|| = (1, 2).
-    verdict = one(made.claim("lower", "shattering", 2, {}, **tensors))
+    verdict = one(made.claim("lower", "shattering", 2, {}, edges=whole, **tensors))
     assert (verdict.verdict, verdict.found) == ("verified", min(Fraction(3, 6), Fraction(8, 12)))
+    # The edge (1, -2) divided by row 3: the facets (1, 2), (3, -2), (1, 3).
+    made = integers([[3, 0, 1], [0, 2, 1]], 2, "1/9")
+    tensors = {"D": [[1, 0], [0, 1], [1, -1]], "blocks": [2], "edges": [[1, -2]]}
+    tensors["Y"] = [[2, 1, 1], [1, -2, 0], [2, -1, 0]]
+    # Z = [[7, 3, 6], [3, -4, -2], [4, 7, 8]]: g = (6, 3, 7), ||D_i|| = (1, 1, 2), u = 2, den = 2.
+    verdict = one(made.claim("lower", "shattering", 2, {}, **tensors))
+    assert (verdict.verdict, verdict.found) == ("verified", Fraction(3, 4))
 
 
 def test_two_verified_claims_that_contradict_each_other() -> None:

@@ -17,7 +17,7 @@ BY_NAME = {case.name: case for case in CASES}
 def test_the_folder_is_what_the_cases_say() -> None:
     expected = {f"{case.name}.softrank.safetensors": case.data for case in CASES}
     found = {path.name: path.read_bytes() for path in vector_cases.FOLDER.glob("*.safetensors")}
-    assert found == expected, "run `make vectors`"
+    assert found == expected, "run `python tests/vector_cases.py`"
     assert (vector_cases.FOLDER / "index.json").read_text() == vector_cases.index(CASES)
 
 

@@ -523,6 +523,7 @@ def shattering(epsilon: str) -> Draft:
     tensors = {
         "D": ([2, 4], [1, 0, 0, 0, 0, 0, 0, 1]),
         "blocks": ([1], [2]),
+        "edges": ([0, 2], []),
         "Y": ([2, 4], [1, 1, 1, 1, 1, 1, -1, -1]),
     }
     draft = matrix_target(ORACLE, epsilon)
@@ -540,6 +541,38 @@ def oblong_shattering(epsilon: str, blocks: list[int]) -> Draft:
     tensors = {
         "D": ([3, 3], [5, 0, -1, 0, 6, -1, 1, 1, 9]),
         "blocks": ([len(blocks)], blocks),
+        "edges": ([0, 2], []),
+        "Y": ([len(Y) // 4, 4], Y),
+    }
+    return claim(oblong(epsilon), "lower", "shattering", 3, {}, tensors)
+
+
+DIVIDED_AGAIN = [4, -4, -1, 2, 0, -3, -4, -4, 4, -1, -2, -2, 1, 0, -4, -4]
+
+
+def divided_shattering(epsilon: str, blocks: list[int]) -> Draft:
+    """The same queries with edges divided: by either orientation, and an edge of a new vertex."""
+    edges, D, Y = {
+        (3,): (
+            [1, -2, -3, 4],
+            [4, -5, 0, 3, -2, -3],
+            [3, 4, 4, -3, 1, -4, 3, 2, 4, -2, 4, -4, 4, 4, -4, 1, *DIVIDED_AGAIN],
+        ),
+        (2, 1): (
+            [2, 1, 4, 1],
+            [3, 4, 0, 4, 2, 0],
+            [1, 2, 0, -1, 4, 3, -1, 0, 4, 3, -1, -3, 1, -4, -1, -4, 0, 0, 4, -1],
+        ),
+        (1, 2): (
+            [-3, 2],
+            [0, 4, -3],
+            [3, 0, -1, 0, 1, 3, 3, -3, -1, 4, -2, 3, 1, 4, -3, 1],
+        ),
+    }[tuple(blocks)]
+    tensors = {
+        "D": ([3 + len(edges) // 2, 3], [5, 0, -1, 0, 6, -1, 1, 1, 9, *D]),
+        "blocks": ([len(blocks)], blocks),
+        "edges": ([len(edges) // 2, 2], edges),
         "Y": ([len(Y) // 4, 4], Y),
     }
     return claim(oblong(epsilon), "lower", "shattering", 3, {}, tensors)
@@ -747,6 +780,18 @@ def judged_cases() -> list[Case]:
             "oblong-shattering-" + "-".join(map(str, blocks)),
             "blocks of queries, neither 0 nor 1 alone",
             lambda epsilon, blocks=blocks: oblong_shattering(epsilon, blocks),
+            under,
+            over,
+        )
+    for blocks, under, over in (
+        ([3], "1093/10000", "1094/10000"),
+        ([2, 1], "1025/10000", "1026/10000"),
+        ([1, 2], "982/10000", "983/10000"),
+    ):
+        on_either_side(
+            "divided-shattering-" + "-".join(map(str, blocks)),
+            "facets divided by edges",
+            lambda epsilon, blocks=blocks: divided_shattering(epsilon, blocks),
             under,
             over,
         )
@@ -1087,6 +1132,35 @@ def malformed_cases() -> list[Case]:
     draft = shattering("1/4")
     draft.tensors["claim0.Y"] = ("I32", [2, 4], [0] * 8)
     add("shattering-y-zero", "value", draft.bytes())
+    for case, edge in (
+        ("opposite", [1, -1]),
+        ("other-block", [1, 3]),
+        ("zero", [0, 2]),
+        ("itself", [1, 4]),
+        ("later", [1, 5]),
+        ("absent", [1, -(1 << 31)]),
+    ):
+        draft = divided_shattering("1/20", [2, 1])
+        draft.tensors["claim0.edges"] = ("I32", [2, 2], [*edge, 2, 1])
+        add(f"shattering-edge-{case}", "value", draft.bytes())
+    draft = divided_shattering("1/20", [2, 1])
+    draft.tensors["claim0.edges"] = ("I32", [2, 2], [2, 1, 2, 1])
+    add("shattering-edge-divided-already", "value", draft.bytes())
+    draft = divided_shattering("1/20", [2, 1])
+    draft.tensors["claim0.edges"] = ("I32", [2, 2], [2, 1, 1, 1])
+    draft.tensors["claim0.Y"] = ("I32", [6, 4], [1] * 24)
+    add("shattering-edge-of-one-end", "value", draft.bytes())
+    for case, rows in (("few", 4), ("many", 6)):
+        draft = divided_shattering("1/20", [2, 1])
+        values = draft.tensors["claim0.Y"][2]
+        draft.tensors["claim0.Y"] = ("I32", [rows, 4], [*values, 1, 1, 1, 1][: 4 * rows])
+        add(f"shattering-{case}-facets", "value", draft.bytes())
+    draft = divided_shattering("1/20", [2, 1])
+    draft.tensors["claim0.edges"] = ("I32", [4, 1], [2, 1, 4, 1])
+    add("shattering-edges-one-end", "tensors", draft.bytes())
+    draft = divided_shattering("1/20", [2, 1])
+    draft.meta["claims"][0]["rank"] = 2
+    add("shattering-rank-against-edges", "tensors", draft.bytes())
     draft = oblong_rows("1/4")
     draft.meta["claims"][0]["rank"] = 2
     add("rank-against-rows", "tensors", draft.bytes())

@@ -145,7 +145,8 @@ def weakened(proposal: Proposal, A: np.ndarray, lo: float, hi: float) -> Proposa
     """A slightly weaker claim that should survive rounding, or None.
 
     Rows too close to the threshold are kept exactly (factors) or dropped with their column
-    (Bernstein); a shattering witness loses its last query, a spectral one claims one rank less.
+    (Bernstein); a shattering witness without edges loses its last query, a spectral one claims one
+    rank less.
     """
     witness, rank = proposal.witness, proposal.rank
     match witness:
@@ -165,7 +166,7 @@ def weakened(proposal: Proposal, A: np.ndarray, lo: float, hi: float) -> Proposa
             if far.all() or fewer.rank < 1:
                 return None
             return replace(proposal, rank=fewer.rank, witness=fewer)
-        case FloatShattering(D, blocks, Y) if rank > 1:
+        case FloatShattering(D, blocks, Y, edges) if rank > 1 and not len(edges):
             last = int(blocks[-1])
             shorter = np.append(blocks[:-1], last - 1) if last > 1 else blocks[:-1]
             surplus = max(1, 1 << (last - 1) >> 1)  # patterns in which the query has the other sign

@@ -59,8 +59,8 @@ def as_float(rank: int, witness: Witness) -> FloatWitness:
             return FloatFantope(
                 rank, _unit(witness.T), witness.w.astype(float), witness.v.astype(float)
             )
-        case Shattering(D, blocks, Y):
-            return FloatShattering(D.astype(float), blocks, Y.astype(float))
+        case Shattering(D, blocks, edges, Y):
+            return FloatShattering(D.astype(float), blocks, Y.astype(float), edges)
     raise TypeError(f"no float form of {type(witness).__name__}")
 
 

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, gcd, isqrt
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from .limbs import IntArray, Limbs, identity
 
 Shapes = Mapping[str, tuple[str, ...]]
+Facets = list[tuple[int, ...]]
 
 
 class InvalidWitness(ValueError):
@@ -349,20 +350,26 @@ class Fantope:
 class Shattering:
     """Bounded values drive rank sums of queries beyond eps, with any signs asked (theory 5.8).
 
-    D: rank x m, in consecutive blocks of the sizes in ``blocks``. Y: r x n, for every block one
-    row for each pattern of signs of its rows, the first row's being +1: 2^(size - 1) rows.
+    D: rank x m, in consecutive blocks of the sizes in ``blocks``, then one row for each of
+    ``edges`` (e x 2), the edges that are divided (``facets``). Y: r x n, one row for each facet.
     """
 
     D: IntArray
     blocks: IntArray
+    edges: IntArray
     Y: IntArray
     kind: ClassVar[str] = "shattering"
     side: ClassVar[str] = "lower"
-    shapes: ClassVar[Shapes] = {"D": ("rank", "m"), "blocks": ("b",), "Y": ("r", "n")}
+    shapes: ClassVar[Shapes] = {
+        "D": ("v", "m"),
+        "blocks": ("b",),
+        "edges": ("e", "ends"),
+        "Y": ("r", "n"),
+    }
     scales: ClassVar[tuple[str, ...]] = ()
 
     def relations(self, axes: Mapping[str, int]) -> bool:
-        return axes["rank"] >= 1
+        return axes["rank"] >= 1 and axes["v"] == axes["rank"] + axes["e"] and axes["ends"] == 2
 
     def values(self, axes: Mapping[str, int]) -> None:
         sizes = self.blocks.tolist()
@@ -370,28 +377,55 @@ class Shattering:
             raise InvalidWitness("value", "blocks has a size below 1")
         if sum(sizes) != axes["rank"]:
             raise InvalidWitness("value", "the sizes in blocks do not add up to rank")
-        if sum(1 << (size - 1) for size in sizes) != axes["r"]:
-            raise InvalidWitness("value", "Y needs one row per pattern of signs of a block")
+        if sum(map(len, self.facets(axes["r"]))) < axes["r"]:
+            raise InvalidWitness("value", "Y has more rows than there are facets")
         if not np.all(np.any(self.D, axis=1)):
             raise InvalidWitness("value", "D has a zero row")
         if not np.any(self.Y):
             raise InvalidWitness("value", "Y is zero")
 
+    def facets(self, most: int) -> list[Facets]:
+        """One of every two opposite facets, block by block: rows of D from 1, with signs.
+
+        At first a block has a facet for each pattern of signs of its rows, the first one's being +1
+        (a cross-polytope). An edge (a, b) is divided by its own row of D, w: a facet with a and b
+        gives way to one with w for a and one with w for b; likewise -a, -b and -w. Raises
+        ``InvalidWitness`` for an edge that is none, and as soon as there are more than ``most``.
+        """
+        blocks: list[Facets] = []
+        rows = count = 0
+        for size in self.blocks.tolist():
+            facets: Facets = [(rows + 1,)]
+            for v in range(rows + 2, rows + size + 1):
+                facets = [(*f, sign * v) for sign in (1, -1) for f in facets]
+                if not count + len(facets) <= most:
+                    raise InvalidWitness("value", "Y has fewer rows than patterns of signs")
+            blocks.append(facets)
+            rows, count = rows + size, count + len(facets)
+        for w, (a, b) in enumerate(self.edges.tolist(), rows + 1):
+            if a == b:
+                raise InvalidWitness("value", "an edge has one end only")
+            blocks = [[g for f in facets for g in _divided(f, a, b, w)] for facets in blocks]
+            before, count = count, sum(map(len, blocks))
+            if not before < count <= most:
+                raise InvalidWitness("value", "an edge is in no facet, or Y has too few rows")
+        return blocks
+
     def judge(self, question: Question, rank: int) -> Finding:
         D, Y = Limbs.of(self.D), Limbs.of(self.Y)
         Z = np.array((D @ question.N @ Y.T).integers(), dtype=object)
-        gains = np.zeros(rank, dtype=object)
-        size: Any = 0
-        row = pattern = 0
-        for length in self.blocks.tolist():
-            own = slice(row, row + length)
-            part = slice(pattern, pattern + (1 << (length - 1)))
-            gains -= np.abs(Z[:, part]).max(axis=1)
-            signed = _signs(length) * Z[own, part]
-            gains[own] = gains[own] + np.abs(signed).max(axis=1) + signed.min(axis=1)
+        start, gains, size = 0, np.zeros(len(Z), dtype=object), np.zeros(1, dtype=object)
+        for facets in self.facets(len(self.Y)):
+            part = np.arange(start, start + len(facets))
+            vertices = np.array(facets).T
+            rows = np.abs(vertices) - 1
+            most = np.abs(Z[:, part]).max(axis=1)
+            least = most.copy()
+            np.minimum.at(least, rows, np.sign(vertices) * Z[rows, part])
+            gains = gains + np.where(np.isin(np.arange(len(Z)), rows), least, -most)
             # Within +-2^62, as Limbs.of has seen; the sum over blocks need not be.
             size = size + np.abs(self.Y[part]).max(axis=0).astype(object)
-            row, pattern = own.stop, part.stop
+            start += len(facets)
         unit, weights = question.den * max(size), D.absolute().sums()
         found = min(Fraction(g, unit * weight) for g, weight in zip(gains, weights, strict=True))
         return _lower(question, question.hi, found, found - question.hi, found)
@@ -484,10 +518,12 @@ def _reconstructed(
     return _lower(question, needed, found, needed - found, limit)
 
 
-def _signs(length: int) -> IntArray:
-    """length x 2^(length - 1): sign of row i in pattern k, -1 iff bit i - 1 of k is set."""
-    patterns = np.arange(1 << (length - 1))
-    return np.array([1 - 2 * (patterns << 1 >> i & 1) for i in range(length)])
+def _divided(facet: tuple[int, ...], a: int, b: int, w: int) -> Facets:
+    """The two parts of a facet with the edge (a, b) or (-a, -b); any other as it is."""
+    for sign in (1, -1):
+        if sign * a in facet and sign * b in facet:
+            return [tuple(sign * w if v == sign * end else v for v in facet) for end in (a, b)]
+    return [facet]
 
 
 def _unit_vector(size: int, index: int) -> Limbs:
