@@ -32,6 +32,7 @@ SLACK = 1e-5  # least phi_j / max |T_l|^2 that counts as success: rounding to in
 DROP_EVERY, DROP_ROUNDS = 10, 3
 DROP_SHARE = 0.25  # of the columns
 CHUNK = 4_000_000  # entries of the H_j handled at once
+ALIKE = 1.3  # most, ratio of the q of cells handled at once: all are padded to the largest
 
 
 def fantope(
@@ -82,7 +83,9 @@ def _chunks(
     points.sort(key=lambda point: point.T.shape[1])
     chunk: list[_Point] = []
     for point in points:
-        if chunk and (len(chunk) + 1) * A.shape[2] * point.T.shape[1] ** 2 > CHUNK:
+        q = point.T.shape[1]
+        padded = bool(chunk) and q > ALIKE * chunk[0].T.shape[1]
+        if padded or (chunk and (len(chunk) + 1) * A.shape[2] * q**2 > CHUNK):
             yield chunk
             chunk = []
         chunk.append(point)

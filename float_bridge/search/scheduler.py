@@ -24,6 +24,7 @@ from .types import Proposal, Searcher
 
 CPU_ENTRIES = 1 << 18  # entries of A in one batch: more do not fit the cache
 DEVICE_ENTRIES = 1 << 23
+CPU_RATIO, CPU_RANK = 2, 16  # of ranks in one batch, and below which any go: buffers are padded
 FULL_ENTRIES = 1 << 18  # up to this size of A every step is taken; beyond, fewer in proportion
 PROBE = 25  # steps that show what a step costs
 
@@ -88,7 +89,7 @@ FAST = (
     Stage(bernstein, _above(1.25), 1000, _high),
     Stage(fantope, _spectral, 150, _up_to(45)),
     Stage(bernstein, _above(1.05), 1500, _high),
-    Stage(shattering, _next, 600, _up_to(8)),
+    Stage(shattering, _next, 600, _up_to(7)),
 )
 THOROUGH = (
     Stage(hilbert_schmidt, _cold, 300, _any),
@@ -182,12 +183,15 @@ def _stages(effort: str, repeat: bool) -> Iterator[Stage]:
 
 def _batches(cells: list[Cell], device: torch.device) -> Iterator[list[Cell]]:
     """Cells of one shape and of like ranks, as many as the device works on well at once."""
-    entries = CPU_ENTRIES if device.type == "cpu" else DEVICE_ENTRIES
+    on_cpu = device.type == "cpu"
+    entries = CPU_ENTRIES if on_cpu else DEVICE_ENTRIES
     cells = sorted(cells, key=lambda cell: (cell.A.shape, cell.upper.rank, cell.lower.rank))
     batch: list[Cell] = []
     for cell in cells:
         full = (len(batch) + 1) * cell.A.size > entries
-        if batch and (full or cell.A.shape != batch[0].A.shape):
+        least = batch[0].upper.rank if batch else cell.upper.rank
+        unlike = on_cpu and cell.upper.rank > max(CPU_RATIO * least, CPU_RANK)
+        if batch and (full or unlike or cell.A.shape != batch[0].A.shape):
             yield batch
             batch = []
         batch.append(cell)

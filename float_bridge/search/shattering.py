@@ -1,7 +1,8 @@
 """Shattering witnesses (theory 5.8), one block: averaged queries driven to every pattern of signs.
 
 Maximises, in floating point, the least of s_i (D A y_s)_i over rows of D of l1 norm one and values
-y_s in [-1, 1]^n, from several starts a cell; the claim holds where it exceeds eps.
+y_s in [-1, 1]^n, from several starts a cell; the claim holds where it exceeds eps. Where the best
+start falls short, edges of its facets are divided, those first on which failing facets lean.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ KEPT = 4  # one of so many starts goes on to the end
 CANDIDATES = 512  # rows that the starts choose from, at random beyond
 SCOUTING = 0.3  # share of the steps that all starts take
 NOISE = 0.2  # most, on the logarithm of the distance by which a start takes its queries
-ROUNDS = 6  # of reweighting in an l1 distance
+REWEIGHTINGS = 6  # in an l1 distance
+ROUNDS, EDGES = 4, 4  # of dividing edges, with half the steps each; edges divided in one
+FACETS = 1 << 10  # most, after dividing
 SHARPNESS = (10.0, 30.0, 300.0)  # of the soft minimum, over eps: first, after scouting, last
 RATE_D, RATE_Y, BETAS = 0.02, 0.05, (0.9, 0.99)
 LAST = 0.03  # of the rates, at the end
@@ -67,7 +70,7 @@ def _pattern_signs(p: int, like: torch.Tensor) -> torch.Tensor:
 def _attempt(
     A: torch.Tensor, eps: torch.Tensor, p: int, steps: int, generator: torch.Generator
 ) -> list[FloatShattering | None]:
-    """All starts of all cells for a share of the steps, then the best of each cell."""
+    """All starts of all cells for a share of the steps, then the best ones, then edges divided."""
     dtype = working_dtype(A, eps)
     norm = A.abs().sum(dim=2).amax(dim=1)
     norm = torch.where(norm > 0, norm, 1.0)
@@ -81,7 +84,12 @@ def _attempt(
     ascent.run(scouting, SHARPNESS[0], SHARPNESS[2])
     ascent.keep(-(-starts // KEPT))
     ascent.run(steps - scouting, SHARPNESS[1], SHARPNESS[2])
-    return ascent.witnesses()
+    for _ in range(ROUNDS):
+        ascent.keep(1)
+        if not ascent.divide():
+            break
+        ascent.run(steps // 2, SHARPNESS[1], SHARPNESS[2])
+    return [ascent.found.get(cell) for cell in range(len(A))]
 
 
 def _distant_rows(A: torch.Tensor, p: int, starts: int, generator: torch.Generator) -> torch.Tensor:
@@ -110,7 +118,7 @@ def _distances(A: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
     weight = torch.ones(s, len(A), n, dtype=A.dtype, device=A.device)
     identity = torch.eye(r, dtype=A.dtype, device=A.device)
     products = (basis[:, :, None] * basis[:, None]).reshape(s, r * r, n)
-    for _ in range(ROUNDS):
+    for _ in range(REWEIGHTINGS):
         gram = (weight @ products.mT).view(s, len(A), r, r)
         ridge = (1e-6 * gram.diagonal(dim1=2, dim2=3).mean(dim=2)).clamp_min(1e-30)
         gram = gram + ridge[..., None, None] * identity
@@ -121,7 +129,11 @@ def _distances(A: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
 
 
 class _Ascent:
-    """Adam on a soft minimum of the margins: U (b, s, p, m), D unscaled; Y (b, s, 2^(p-1), n)."""
+    """Adam on a soft minimum of the margins, for several starts of each open cell.
+
+    Vertices v: U (b, s, v, m) is D unscaled. Facets f: Y (b, s, f, n), and signs (b, s, v, f), 0
+    where a vertex is not in the facet; a facet of zeros only fills up the batch.
+    """
 
     def __init__(
         self,
@@ -130,15 +142,16 @@ class _Ascent:
         rows: torch.Tensor,
         generator: torch.Generator,
     ) -> None:
-        b, _, p = rows.shape
-        self.A, self.target = A, target
-        self.signs = _pattern_signs(p, A)
-        noise = torch.rand(*rows.shape, A.shape[1], generator=generator, device=generator.device)
-        self.U = torch.nn.functional.one_hot(rows, A.shape[1]) + 1e-3 * noise.to(A)
+        b, starts, p = rows.shape
+        self.A, self.target, self.generator = A, target, generator
+        self.cells = list(range(b))
+        self.found: dict[int, FloatShattering] = {}
+        self.edges: list[list[tuple[int, int]]] = [[] for _ in range(b)]
+        self.signs = _pattern_signs(p, A).expand(b, starts, -1, -1)
+        self.U = torch.nn.functional.one_hot(rows, A.shape[1]) + 1e-3 * self._noise(b, starts, p)
         images = self._images(self._unit())
         inverse = torch.linalg.pinv(images.double()).to(A)
         self.Y = 0.5 * (inverse @ self.signs).mT.sign()
-        self.best: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * b
 
     def run(self, steps: int, sharpness: float, last: float) -> None:
         """Stops early once every cell has a start that succeeds."""
@@ -159,49 +172,118 @@ class _Ascent:
         self._observe()
 
     def keep(self, starts: int) -> None:
-        """Go on with the best starts of each cell alone."""
-        _, _, margins = self._margins()
-        order = margins.flatten(2).amin(dim=2).topk(starts, dim=1).indices[:, :, None, None]
-        self.U, self.Y = (part.take_along_dim(order, dim=1) for part in (self.U, self.Y))
+        """Go on with the best starts of each cell that has not succeeded."""
+        still = [i for i, cell in enumerate(self.cells) if cell not in self.found]
+        least = self._margins()[2].flatten(2).amin(dim=2)[still]
+        order = least.topk(starts, dim=1).indices[:, :, None, None]
+        self.cells, self.edges = [self.cells[i] for i in still], [self.edges[i] for i in still]
+        self.A, self.target = self.A[still], self.target[still]
+        self.U, self.Y, self.signs = (
+            part[still].take_along_dim(order, dim=1) for part in (self.U, self.Y, self.signs)
+        )
 
-    def witnesses(self) -> list[FloatShattering | None]:
-        found: list[FloatShattering | None] = []
-        for best in self.best:
-            if best is None:
-                found.append(None)
-                continue
-            D, Y = (part.double().cpu().numpy() for part in best)
-            found.append(FloatShattering(D, np.array([len(D)]), Y))
-        return found
+    def divide(self) -> bool:
+        """Divide the heaviest edges, as many in each open cell's only start; False if none."""
+        weights, D = (part[:, 0] for part in self._weights(SHARPNESS[2])[:2])
+        edges = [_heaviest_edges(*pair) for pair in zip(weights, self.signs[:, 0], strict=True)]
+        count = min(map(len, edges), default=0)
+        if not count:
+            return False
+        spheres = []
+        for i in range(len(self.cells)):
+            U, Y, signs = D[i], self.Y[i, 0], self.signs[i, 0]
+            for a, b, sign in edges[i][:count]:
+                signs, parents = _divided(signs, a, b, sign)
+                middle = U[a] + sign * U[b]
+                U, Y = torch.vstack([U, middle / middle.abs().sum().clamp_min(1e-3)]), Y[parents]
+                self.edges[i].append((a + 1, sign * (b + 1)))
+            spheres.append((U, Y, signs))
+        most = max(signs.shape[1] for _, _, signs in spheres)
+        pad = torch.nn.functional.pad
+        self.U = torch.stack([U for U, _, _ in spheres])[:, None]
+        self.U += 1e-4 * self._noise(*self.U.shape[:3])
+        self.Y = torch.stack([pad(Y, (0, 0, 0, most - len(Y))) for _, Y, _ in spheres])[:, None]
+        self.signs = torch.stack([pad(s, (0, most - s.shape[1])) for _, _, s in spheres])[:, None]
+        return True
+
+    def _noise(self, *shape: int) -> torch.Tensor:
+        """Of [0, 1), for every query."""
+        full = *shape, self.A.shape[1]
+        return torch.rand(full, generator=self.generator, device=self.generator.device).to(self.A)
 
     def _unit(self) -> torch.Tensor:
         return self.U / self.U.abs().sum(dim=3, keepdim=True)
 
     def _images(self, D: torch.Tensor) -> torch.Tensor:
-        """D A (b, s, p, n) of D (b, s, p, m)."""
+        """D A (b, s, v, n) of D (b, s, v, m)."""
         return (D.flatten(1, 2) @ self.A).view(*D.shape[:3], self.A.shape[2])
 
     def _margins(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """D, D A and the margins (b, s, p, 2^(p-1))."""
+        """D, D A and the margins (b, s, v, f), infinite where a vertex is not in a facet."""
         D = self._unit()
         images = self._images(D)
-        return D, images, self.signs * (images @ self.Y.mT)
+        margins = self.signs * (images @ self.Y.mT)
+        return D, images, margins.masked_fill_(self.signs == 0, torch.inf)
 
     def _observe(self) -> bool:
         """Keep each cell's first success; True if all have one."""
         D, _, margins = self._margins()
         least, start = margins.flatten(2).amin(dim=2).max(dim=1)
-        for cell in (least > self.target).nonzero()[:, 0].tolist():
-            if self.best[cell] is None:
-                s = start[cell]
-                self.best[cell] = D[cell, s].clone(), self.Y[cell, s].clone()
-        return all(best is not None for best in self.best)
+        for i in (least > self.target).nonzero()[:, 0].tolist():
+            if self.cells[i] not in self.found:
+                s = int(start[i])
+                facets = (self.signs[i, s] != 0).any(dim=0)
+                queries, values = D[i, s], self.Y[i, s, facets]
+                edges = np.array(self.edges[i], dtype=np.int64).reshape(-1, 2)
+                self.found[self.cells[i]] = FloatShattering(
+                    queries.double().cpu().numpy(),
+                    np.array([len(queries) - len(edges)]),
+                    values.double().cpu().numpy(),
+                    edges,
+                )
+        return all(cell in self.found for cell in self.cells)
 
-    def _set_gradients(self, sharpness: float) -> None:
+    def _weights(self, sharpness: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of the soft minimum, for every margin, and D, D A."""
         D, images, margins = self._margins()
         scaled = -sharpness / self.target[:, None, None, None] * margins
-        weight = scaled.flatten(2).softmax(dim=2).view_as(margins) * -self.signs
-        self.Y.grad = weight.mT @ images
-        slope = ((weight @ self.Y).flatten(1, 2) @ self.A.mT).view_as(D)
+        return scaled.flatten(2).softmax(dim=2).view_as(margins), D, images
+
+    def _set_gradients(self, sharpness: float) -> None:
+        weights, D, images = self._weights(sharpness)
+        weights *= -self.signs
+        self.Y.grad = weights.mT @ images
+        slope = ((weights @ self.Y).flatten(1, 2) @ self.A.mT).view_as(D)
         radial = (slope * D).sum(dim=3, keepdim=True)
         self.U.grad = (slope - self.U.sign() * radial) / self.U.abs().sum(dim=3, keepdim=True)
+
+
+def _heaviest_edges(weights: torch.Tensor, signs: torch.Tensor) -> list[tuple[int, int, int]]:
+    """(a, b, sign): vertices on which the same failing facets lean most; both (v, f).
+
+    In the optimum the weights of a facet are, up to a factor, the coordinates of its point nearest
+    to zero. Fewer than `EDGES` where there would be too many facets.
+    """
+    shares = weights / weights.sum(dim=0).clamp_min(1e-30)
+    both = weights @ shares.T, (weights * signs) @ (shares * signs).T
+    scores = torch.stack([both[0] + both[1], both[0] - both[1]]).triu(diagonal=1)
+    order = scores.flatten().argsort(descending=True, stable=True)[:EDGES].tolist()
+    v = len(weights)
+    edges, count = [], int((signs != 0).any(dim=0).sum())
+    for k in order:
+        a, b, sign = k // v % v, k % v, -1 if k >= v * v else 1
+        count += int((signs[a] * signs[b] == sign).sum())
+        if scores.flatten()[k] > 0 and count <= FACETS:
+            edges.append((a, b, sign))
+    return edges
+
+
+def _divided(signs: torch.Tensor, a: int, b: int, sign: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Signs (v + 1, g) with the edge divided, facets in the order of the format; their parents."""
+    hit = signs[a] * signs[b] == sign
+    parents = torch.arange(len(hit), device=signs.device).repeat_interleave(1 + hit.long())
+    new = torch.vstack([signs, torch.where(hit, signs[a], 0.0)])[:, parents]
+    second = torch.nn.functional.pad(parents[1:] == parents[:-1], (1, 0))
+    new[a, hit[parents] & ~second] = 0.0
+    new[b, second] = 0.0
+    return new, parents
