@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.optimize import linprog
+from scipy.sparse import eye_array, hstack, vstack
 
 from softrank_exact.witness import FloatFactor, truncated_svd
 
-from .descent import Descent, Factors, Recipe, begin
+from .descent import PASS, Descent, Factors, Recipe, begin
 from .types import Proposal, working_dtype
 
 # First relative reduction of the rank, and how to descend: from the classical rank, from a better.
 COLD = 0.35, Recipe(rate=0.07, betas=(0.9, 0.99), attempt=200, patience=1000)
 WARM = 0.05, Recipe(rate=0.1, betas=(0.95, 0.999), attempt=1500, patience=2500)
+POLISHED = 8  # rows, most: beyond, a linear program each would not bring the rank down
+POLISHED_ENTRIES = 1 << 14  # of Y, most
 
 
 def factors(
@@ -40,10 +45,45 @@ def factors(
     cuts = [max(1, round(cut * solution.rank)) for solution in first]
     descent = Descent(base, base[:, :0], first, cuts, recipe, generator, paired=False)
     descent.run(steps)
-    return [
-        Proposal("upper", best.price, _witness(best, A[cell], float(eps[cell])))
-        for cell, best in enumerate(descent.best)
-    ]
+    return [as_proposal(best, A[cell], float(eps[cell])) for cell, best in enumerate(descent.best)]
+
+
+def as_proposal(best: Factors, A: torch.Tensor, eps: float) -> Proposal:
+    """Factors of A / eps as a proposal about A (m, n), the rows that do not pass kept exactly."""
+    best = polished(best, A / eps)
+    return Proposal("upper", best.price, _witness(best, A, eps))
+
+
+def polished(best: Factors, base: torch.Tensor) -> Factors:
+    """Rows that do not pass, if they are few, anew with their least l1 cost for this Y.
+
+    base (m, n): A / eps. MATH 1.2: for a fixed row space every row is a linear program of its own.
+    """
+    rows = (best.dropped | best.failing).nonzero()[:, 0].tolist()
+    if len(rows) > POLISHED or not 0 < best.Y.numel() <= POLISHED_ENTRIES:
+        return best
+    X, dropped, failing = best.X.clone(), best.dropped.clone(), best.failing.clone()
+    Y = best.Y.double().cpu().numpy()
+    for row in rows:
+        x = _least_l1(base[row].double().cpu().numpy(), Y)
+        if x is not None:
+            X[row] = torch.from_numpy(x).to(X)
+            dropped[row] = failing[row] = False
+    return replace(best, X=X, dropped=dropped, failing=failing)
+
+
+def _least_l1(row: np.ndarray, Y: np.ndarray) -> np.ndarray | None:
+    """x (k,) with ||row - x Y||_1 least, if that passes; row (n,), Y (k, n)."""
+    k, n = Y.shape
+    unit = eye_array(n)
+    above = vstack([hstack([Y.T, -unit]), hstack([-Y.T, -unit])])
+    cost = np.concatenate([np.zeros(k), np.ones(n)])
+    bounds = [(None, None)] * k + [(0, None)] * n
+    found = linprog(cost, above, np.concatenate([row, -row]), bounds=bounds, method="highs")
+    if found.x is None:
+        return None
+    x: np.ndarray = found.x[:k]
+    return x if np.abs(row - x @ Y).sum() < PASS else None
 
 
 def classical_upper(A: np.ndarray, eps: float) -> FloatFactor:
@@ -64,12 +104,13 @@ def _factors(
         witness = start.witness
     else:
         witness = classical_upper(A.double().cpu().numpy(), eps)
-    return _balanced(witness, eps, like)
+    return balanced(witness, eps, like)
 
 
-def _balanced(
+def balanced(
     witness: FloatFactor, eps: float, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors of A / eps with rank-one terms of balanced sizes, of the dtype and device of like."""
     X, Y = (torch.from_numpy(np.ascontiguousarray(f)).to(like) for f in (witness.X, witness.Y))
     sizes = X.norm(dim=0) / eps, Y.norm(dim=1)
     ratio = (sizes[1] / sizes[0]).sqrt().nan_to_num(1.0, 1.0, 1.0)

@@ -18,6 +18,7 @@ from .columns import chosen_columns, lifted, restricted
 from .factors import factors
 from .fantope import fantope
 from .hilbert_schmidt import hilbert_schmidt
+from .restarts import restarts
 from .shattering import shattering
 from .special import offer_known
 from .types import Proposal, Searcher
@@ -82,6 +83,13 @@ def _above(ratio: float) -> Callable[[Cell], Proposal | None]:
 
 _next = _above(1.0)  # one more than proven
 
+
+def _lower_upper(cell: Cell) -> Proposal | None:
+    """The best spectral witness, to try factors of one rank less than proven so far."""
+    witness = _spectral(cell)
+    return witness and replace(witness, rank=cell.upper.rank - 1)
+
+
 FAST = (
     Stage(hilbert_schmidt, _cold, 150, _any),
     Stage(factors, _cold, 800, _any),
@@ -102,6 +110,7 @@ THOROUGH = (
     Stage(fantope, _spectral, 500, _up_to(45)),
     Stage(factors, _factors, 20000, _any),
     Stage(bernstein, _above(1.05), 8000, _high),
+    Stage(restarts, _lower_upper, 3000, _up_to(30)),
     Stage(shattering, _next, 1500, _up_to(11)),
     Stage(factors, _factors, 20000, _any),
     Stage(shattering, _next, 4000, _up_to(11)),
@@ -205,7 +214,7 @@ def _propose(
     start = [stage.start(cell) for cell in batch]
     matrices = [cell.A for cell in batch]
     columns = [np.arange(A.shape[1]) for A in matrices]
-    if stage.searcher is not factors:
+    if stage.searcher not in (factors, restarts):
         columns = [chosen_columns(A) for A in matrices]
         start = [restricted(*pair) for pair in zip(start, columns, strict=True)]
     A = torch.from_numpy(np.stack([A[:, c] for A, c in zip(matrices, columns, strict=True)]))

@@ -14,6 +14,7 @@ import torch
 
 from softrank_exact.witness import FloatShattering
 
+from .distances import distant_rows
 from .types import Proposal, working_dtype
 
 MOST = 12  # queries: the cost is 2^(MOST - 1) vectors of values a start
@@ -23,8 +24,6 @@ PATTERNS = 1 << 13
 KEPT = 4  # one of so many starts goes on to the end
 CANDIDATES = 512  # rows that the starts choose from, at random beyond
 SCOUTING = 0.3  # share of the steps that all starts take
-NOISE = 0.2  # most, on the logarithm of the distance by which a start takes its queries
-REWEIGHTINGS = 6  # in an l1 distance
 ROUNDS, EDGES = 4, 4  # of dividing edges, with half the steps each; edges divided in one
 FACETS = 1 << 10  # most, after dividing
 SHARPNESS = (10.0, 30.0, 300.0)  # of the soft minimum, over eps: first, after scouting, last
@@ -78,7 +77,7 @@ def _attempt(
     candidates = torch.randperm(A.shape[1], generator=generator)[:CANDIDATES].sort().values
     candidates = candidates.to(A.device)
     starts = min(STARTS, PATTERNS >> (p - 1))
-    rows = candidates[_distant_rows(A[:, candidates], p, starts, generator)]
+    rows = candidates[distant_rows(A[:, candidates], p, starts, generator)]
     ascent = _Ascent(A, target, rows, generator)
     scouting = round(SCOUTING * steps)
     ascent.run(scouting, SHARPNESS[0], SHARPNESS[2])
@@ -90,42 +89,6 @@ def _attempt(
             break
         ascent.run(steps // 2, SHARPNESS[1], SHARPNESS[2])
     return [ascent.found.get(cell) for cell in range(len(A))]
-
-
-def _distant_rows(A: torch.Tensor, p: int, starts: int, generator: torch.Generator) -> torch.Tensor:
-    """Indices (b, starts, p), each of the row farthest in l1 from the span of those before it.
-
-    The distance counts up to noise: none at the first start, up to `NOISE` at the last.
-    """
-    b, m, _ = A.shape
-    noise = torch.linspace(0, NOISE, starts, device=A.device)[None, :, None]
-    distance = A.abs().sum(dim=2)[:, None].expand(b, starts, m)
-    chosen = torch.empty(b, starts, 0, dtype=torch.long, device=A.device)
-    for _ in range(p):
-        draw = torch.rand(b, starts, m, generator=generator, device=generator.device).to(A)
-        gumbel = -(-draw.clamp(1e-6, 1 - 1e-6).log()).log()
-        score = distance.clamp_min(1e-12).log() + noise * gumbel
-        score.scatter_(2, chosen, -torch.inf)
-        chosen = torch.cat([chosen, score.argmax(dim=2, keepdim=True)], dim=2)
-        if chosen.shape[2] < p:
-            distance = torch.stack([_distances(A[c], A[c][chosen[c]]) for c in range(b)])
-    return chosen
-
-
-def _distances(A: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
-    """About the least l1 distances (s, m) of rows of A (m, n) from the spans of basis (s, r, n)."""
-    s, r, n = basis.shape
-    weight = torch.ones(s, len(A), n, dtype=A.dtype, device=A.device)
-    identity = torch.eye(r, dtype=A.dtype, device=A.device)
-    products = (basis[:, :, None] * basis[:, None]).reshape(s, r * r, n)
-    for _ in range(REWEIGHTINGS):
-        gram = (weight @ products.mT).view(s, len(A), r, r)
-        ridge = (1e-6 * gram.diagonal(dim1=2, dim2=3).mean(dim=2)).clamp_min(1e-30)
-        gram = gram + ridge[..., None, None] * identity
-        moment = (weight * A) @ basis.mT
-        residual = (A - torch.linalg.solve(gram, moment) @ basis).abs()
-        weight = 1 / (residual + 1e-3 * residual.mean(dim=2, keepdim=True) + 1e-12)
-    return residual.sum(dim=2)
 
 
 class _Ascent:
