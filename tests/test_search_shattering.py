@@ -14,7 +14,9 @@ from float_bridge.search.cell import Cell, weakened  # noqa: E402
 from float_bridge.search.columns import lifted  # noqa: E402
 from float_bridge.search.shattering import shattering  # noqa: E402
 from float_bridge.search.types import Proposal  # noqa: E402
+from float_bridge.search.warm import as_float, offer_certificate  # noqa: E402
 from softrank_exact import Target  # noqa: E402
+from softrank_exact.kernel.check import Shattering  # noqa: E402
 from softrank_exact.rounding import question, round_and_check  # noqa: E402
 from softrank_exact.witness import FloatShattering  # noqa: E402
 
@@ -104,6 +106,69 @@ def test_gradients_are_those_of_the_soft_minimum() -> None:
 def test_signs_are_in_the_order_of_the_witness() -> None:
     signs = module._pattern_signs(3, torch.zeros(1))
     assert signs.T.tolist() == [[1, 1, 1], [1, -1, 1], [1, 1, -1], [1, -1, -1]]
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_facets_are_divided_as_the_kernel_does(p: int) -> None:
+    rng = np.random.default_rng(p)
+    signs, edges = module._pattern_signs(p, torch.zeros(1, dtype=torch.float64)), []
+    for _ in range(4):
+        facet = signs[:, rng.integers(signs.shape[1])].numpy()
+        a, b = rng.choice(np.flatnonzero(facet), 2, replace=False).tolist()
+        sign = int(facet[a] * facet[b])
+        before = signs
+        signs, parents = module._divided(signs, a, b, sign)
+        unchanged = ~(before[a] * before[b] == sign)[parents]
+        assert torch.equal(signs[:-1, unchanged], before[:, parents][:, unchanged])
+        edges.append((a + 1, sign * (b + 1)))
+    none = np.zeros((0, 0), dtype=np.int64)
+    (facets,) = Shattering(none, np.array([p]), np.array(edges), none).facets(10**6)
+    columns = [np.flatnonzero(column).tolist() for column in signs.T.numpy()]
+    found = [{int(signs[v, k]) * (v + 1) for v in vertices} for k, vertices in enumerate(columns)]
+    assert found == [set(facet) for facet in facets]
+
+
+def hexagon() -> np.ndarray:
+    """Three rows of rank 2 in a plane where the l1 norm is nearly the Euclidean one."""
+    rows, columns = (np.pi / 3 * np.arange(3))[:, None], (np.pi / 32 * np.arange(32))[None]
+    return np.cos(rows - columns) / np.abs(np.cos(columns)).sum()
+
+
+def test_a_divided_edge_proves_what_two_queries_alone_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hexagon stays 0.86 from zero, a parallelogram in it at most about 0.66."""
+    A = hexagon()
+    (found,) = search(A[None], [0.8], [aimed(2)], steps=200)
+    assert found.rank == found.witness.rank == 2
+    assert len(found.witness.edges) >= 1
+    assert proven(A, Fraction(4, 5), found)
+    assert weakened(found, A, 0.8, 0.8) is None
+    monkeypatch.setattr(module, "ROUNDS", 0)
+    assert search(A[None], [0.8], [aimed(2)], steps=200) == [None]
+
+
+def test_a_divided_witness_survives_lifting_and_a_warm_start() -> None:
+    A = hexagon()
+    wide = np.hstack([A, np.zeros((3, 1))])
+    (found,) = search(A[None], [0.8], [aimed(2)], steps=200)
+    assert proven(wide, Fraction(4, 5), lifted(found, np.arange(32), 33))
+    cell = Cell(Target.matrix(A, "4/5"), Fraction(4, 5))
+    assert cell.offer(found)
+    witness = as_float(2, cell.lower.witness)
+    assert np.array_equal(witness.edges, found.witness.edges)
+    again = Cell(Target.matrix(A, "4/5"), Fraction(4, 5))
+    offer_certificate(again, cell.certificate({}))
+    assert again.lower.rank == 2
+
+
+def test_the_heaviest_edges_are_those_that_failing_facets_lean_on() -> None:
+    signs = module._pattern_signs(3, torch.zeros(1))
+    weights = torch.zeros(3, 4)
+    weights[:, 1] = torch.tensor([0.3, 0.3, 0.01])  # the facet (1, -2, 3)
+    weights[:, 2] = torch.tensor([0.0, 0.2, 0.19])  # the facet (1, 2, -3)
+    first, second, *_ = module._heaviest_edges(weights, signs)
+    assert (first, second) == ((0, 1, -1), (1, 2, -1))
 
 
 @pytest.mark.parametrize("blocks", [[4], [2, 2], [3, 1]])

@@ -111,11 +111,11 @@ def balanced(
     witness: FloatFactor, eps: float, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Factors of A / eps with rank-one terms of balanced sizes, of the dtype and device of like."""
-    X, Y = (torch.from_numpy(np.ascontiguousarray(f)).to(like) for f in (witness.X, witness.Y))
-    sizes = X.norm(dim=0) / eps, Y.norm(dim=1)
-    ratio = (sizes[1] / sizes[0]).sqrt().nan_to_num(1.0, 1.0, 1.0)
+    factors = witness.X / eps, witness.Y  # in float64: of the right size only once balanced
+    X, Y = (torch.from_numpy(np.ascontiguousarray(factor)) for factor in factors)
+    ratio = (Y.norm(dim=1) / X.norm(dim=0)).sqrt().nan_to_num(1.0, 1.0, 1.0)
     ratio = torch.where(ratio > 0, ratio, 1.0)
-    return X / eps * ratio, Y / ratio[:, None]
+    return (X * ratio).to(like), (Y / ratio[:, None]).to(like)
 
 
 def _witness(best: Factors, A: torch.Tensor, eps: float) -> FloatFactor:
