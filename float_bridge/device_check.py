@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from math import gcd, lcm
 from typing import TypeAlias
 
 import torch
@@ -25,9 +26,11 @@ def factor_found(
 
     N: [b, m, n], X: [b, m, k], Y: [b, k, n], one scale per cell.
     """
-    error = N.times(scale) - multiply(X, Y).times([den] * len(scale))
-    rows = error.absolute().sums()
-    return [Fraction(max(row), s * den) for row, s in zip(rows.tolist(), scale, strict=True)]
+    shared = [gcd(s, den) for s in scale]
+    error = N.times([s // g for s, g in zip(scale, shared, strict=True)])
+    error -= multiply(X, Y).times([den // g for g in shared])
+    rows = zip(error.absolute().sums().tolist(), scale, shared, strict=True)
+    return [Fraction(max(row), s // g * den) for row, s, g in rows]
 
 
 def bernstein_found(
@@ -46,12 +49,12 @@ def bernstein_found(
     N: [b, m, c] the chosen columns, G: [b, c, m], X: [b, c, c - p], Y: [b, c - p, c].
     """
     b, _, c = N.shape
-    unit = [g * den * s for g, s in zip(g_scale, xy_scale, strict=True)]
+    unit = [lcm(g * den, s) for g, s in zip(g_scale, xy_scale, strict=True)]
     ones = torch.eye(c, dtype=torch.int64, device=N.digits[0].device).expand(b, c, c)
     residual = (
         DeviceLimbs.of(ones).times(unit)
-        - multiply(G, N).times(xy_scale)
-        - multiply(X, Y).times([g * den for g in g_scale])
+        - multiply(G, N).times([u // (g * den) for u, g in zip(unit, g_scale, strict=True)])
+        - multiply(X, Y).times([u // s for u, s in zip(unit, xy_scale, strict=True)])
     )
     rows = zip(G.absolute().sums().tolist(), residual.absolute().sums().tolist(), strict=True)
     return [

@@ -50,8 +50,9 @@ class DeviceLimbs:
     ``digits``: at least one float64 tensor, all of one shape, entries integers in [-2^20, 2^20].
     """
 
-    def __init__(self, digits: list[torch.Tensor]) -> None:
+    def __init__(self, digits: list[torch.Tensor], transposed: DeviceLimbs | None = None) -> None:
         self.digits = digits
+        self.transposed = transposed  # where this came from by ``T``
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,18 +93,28 @@ class DeviceLimbs:
         if inner > MAX_INNER:
             raise OverflowError("the inner dimension is above 2^12")
         # Digit products of one weight share a float64 sum while it stays within 2^52.
-        return self._combined(other, torch.matmul, MAX_INNER // max(inner, 1))
+        together = MAX_INNER // max(inner, 1)
+        if self.transposed is other and together > 1:
+            return self._combined(other, torch.matmul, together // 2, symmetric=True)
+        return self._combined(other, torch.matmul, together)
 
     def __mul__(self, other: DeviceLimbs) -> DeviceLimbs:
         """The exact entrywise product, with broadcasting."""
         return self._combined(other, torch.mul, MAX_INNER)
 
-    def _combined(self, other: DeviceLimbs, product: Any, together: int) -> DeviceLimbs:
+    def _combined(
+        self, other: DeviceLimbs, product: Any, together: int, symmetric: bool = False
+    ) -> DeviceLimbs:
+        """``symmetric``: the product of digits s and t is the transpose of that of t and s."""
         if min(len(self.digits), len(other.digits)) > MAX_DIGITS:
             raise OverflowError("an operand has over 2^9 digits")
         sums = []
         for pairs in _pairs_by_weight(len(self.digits), len(other.digits)):
-            parts = (product(self.digits[s], other.digits[t]) for s, t in pairs)
+            parts = (
+                _doubled(product(self.digits[s], other.digits[t]), symmetric and s < t)
+                for s, t in pairs
+                if s <= t or not symmetric
+            )
             sums.append([reduce(torch.Tensor.add_, group) for group in _groups(parts, together)])
         return DeviceLimbs(_carried(sums))
 
@@ -120,7 +131,7 @@ class DeviceLimbs:
     @property
     def T(self) -> DeviceLimbs:
         """The transpose of the last two axes."""
-        return DeviceLimbs([digit.mT for digit in self.digits])
+        return DeviceLimbs([digit.mT for digit in self.digits], self)
 
     def diagonal(self) -> DeviceLimbs:
         """The diagonals of the last two axes."""
@@ -154,6 +165,10 @@ class DeviceLimbs:
         return _joined(self.digits)
 
 
+def _doubled(part: torch.Tensor, doubled: bool) -> torch.Tensor:
+    return part + part.mT if doubled else part
+
+
 def _pairs_by_weight(rows: int, columns: int) -> Iterator[list[tuple[int, int]]]:
     for weight in range(rows + columns - 1):
         first = max(0, weight - columns + 1)
@@ -180,12 +195,17 @@ def _carried(sums: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
             carries.append(more)
         digits.append(digit)
         carry = reduce(torch.add, carries)
-    while bool(torch.any(carry)):
+    while _any(carry):
         digit, carry = _split(carry)
         digits.append(digit)
-    while len(digits) > 1 and not bool(torch.any(digits[-1])):
+    while len(digits) > 1 and not _any(digits[-1]):
         digits.pop()
     return digits
+
+
+def _any(values: torch.Tensor) -> bool:
+    """Whether an entry is not zero; the extremes are found faster than by torch.any."""
+    return bool(values.numel()) and any(map(bool, torch.aminmax(values)))
 
 
 def _split(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

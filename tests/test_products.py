@@ -155,3 +155,15 @@ def test_random_primes_are_prime_and_in_range() -> None:
 def test_extreme_digits_sum_exactly() -> None:
     a = np.full((1, MAX_INNER), HALF)
     assert (on(a) @ on(a.T)).integers().item() == MAX_INNER * HALF * HALF
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("inner", [1, 5, 129, MAX_INNER // 2, MAX_INNER // 2 + 1, MAX_INNER])
+@pytest.mark.parametrize("bits", [20, 41, 62])
+def test_a_gram_matrix_equals_plain_python(inner: int, bits: int, device: str) -> None:
+    """Half of its digit products are taken as transposes; their sums stay within 2^52."""
+    a = np.random.default_rng(inner).integers(-(1 << bits), 1 << bits, (2, inner, 3), endpoint=True)
+    a[0] = sum(HALF << (21 * t) for t in range(1 + bits // 42))  # digits extreme
+    limbs = on(a, device)
+    expected = a.astype(object).swapaxes(1, 2) @ a.astype(object)
+    assert np.array_equal((limbs.T @ limbs).integers(), expected)
