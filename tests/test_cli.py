@@ -547,14 +547,15 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    ("prelude", "code", "said"),
+    ("handler", "code", "said"),
     [
-        ("", 130, "softrank: interrupted\n"),
-        ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)", 0, ""),
+        ("default_int_handler", 130, "softrank: interrupted\n"),
+        ("SIG_IGN", 0, ""),
     ],
     ids=["foreground", "background"],
 )
-def test_an_interrupt_while_the_command_line_loads(prelude: str, code: int, said: str) -> None:
+def test_an_interrupt_while_the_command_line_loads(handler: str, code: int, said: str) -> None:
+    prelude = f"import signal; signal.signal(signal.SIGINT, signal.{handler})"
     done = subprocess.run(
         [sys.executable, "-c", prelude + INTERRUPTED_IMPORT, "--version"],
         capture_output=True,
