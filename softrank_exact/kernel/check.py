@@ -395,9 +395,9 @@ class Shattering:
         blocks: list[Facets] = []
         rows = count = 0
         for size in self.blocks.tolist():
-            facets: Facets = [(rows + 1,)]
-            for v in range(rows + 2, rows + size + 1):
-                facets = [(*f, sign * v) for sign in (1, -1) for f in facets]
+            facets: Facets = [()]
+            for v in range(rows + 1, rows + size + 1):
+                facets = [(*f, sign * v) for sign in (1, -1) for f in facets if f or sign > 0]
                 if not count + len(facets) <= most:
                     raise InvalidWitness("value", "Y has fewer rows than patterns of signs")
             blocks.append(facets)
